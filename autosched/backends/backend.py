@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -75,11 +75,15 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class PlacedLaunch:
-    """A launch of a batch: the places of its inputs, then of its outputs, and of so many bytes for its workspaces."""
+    """A launch of a batch: the places of its inputs, then of its outputs, and of so many bytes for its workspaces.
+
+    `prepared`: the places of all prepared workspaces, if they are filled before: only the rest runs.
+    """
 
     launcher: BatchLauncher
     places: tuple[Place, ...]
     workspace: Place
+    prepared: tuple[Place, ...] = ()
 
 
 class Batch(Protocol):
@@ -89,16 +93,18 @@ class Batch(Protocol):
         """Run all of them, in order, with the bases at these addresses."""
         ...
 
+    def graph(self) -> Callable[[Sequence[int]], None]:
+        """The same by one launch; calls on several streams must not share what they write."""
+        ...
+
 
 @runtime_checkable
 class BatchLauncher(Protocol):
-    """A launcher whose launches can be laid out together with those of others of its class.
+    """A launcher whose launches can be laid out together with those of others of its class."""
 
-    `workspace_bytes`: memory that a launch in a batch needs for its workspaces; it is not initialised.
-    """
-
-    @property
-    def workspace_bytes(self) -> int: ...
+    def workspace_bytes(self, prepared: bool) -> int:
+        """Bytes for the workspaces of a launch in a batch; with `prepared` ones, for the rest of them."""
+        ...
 
     def batch(self, launches: Sequence[PlacedLaunch]) -> Batch:
         """The launches as one; all of them are on one device."""

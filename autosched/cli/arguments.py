@@ -140,6 +140,10 @@ Rounds = Annotated[
 ]
 Baselines = Annotated[str | None, typer.Option(metavar="NAME,…", help="Among " + ", ".join(BASELINES) + ".")]
 
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", help="No search with a kernel goes on after that; without, no limit.")
+]
+
 
 def chosen_trials(text: str) -> Trials:
     """The number of trials of `200`, or `auto`.

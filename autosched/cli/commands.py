@@ -24,6 +24,7 @@ from autosched.cli.arguments import (
     LogPath,
     Operator,
     PolicyName,
+    Seconds,
     Seed,
     Sizes,
     StrategyName,
@@ -99,6 +100,7 @@ def tune_command(
     operator: Operator,
     sizes: Sizes,
     trials: TrialsText = "1000",
+    seconds: Seconds = None,
     target: TargetName = None,
     threads: Threads = None,
     strategy: StrategyName = "evolutionary",
@@ -121,8 +123,10 @@ def tune_command(
     """
     from autosched.tuning.searching.preparation import prepare
     from autosched.tuning.searching.sources import Sources
+    from autosched.tuning.searching.time_limit import check_seconds
     from autosched.tuning.tuner import run
 
+    check_seconds(seconds)
     out = console()
     op = workload(operator, sizes)
     device = chosen_target(target, threads) if threads is not None else target
@@ -141,7 +145,7 @@ def tune_command(
     say(out, *search.space.remarks)
     try:
         with progress_display(out) as search.on_progress:
-            result = run(search)
+            result = run(search, seconds=seconds)
     except KeyboardInterrupt:
         say(out, f"stopped; every trial that had ended is in {search.log.path}")
         raise typer.Exit(INTERRUPTED) from None

@@ -19,6 +19,7 @@ from autosched.cli.arguments import (
     LogPath,
     Only,
     PolicyName,
+    Seconds,
     Seed,
     StrategyName,
     TargetName,
@@ -56,6 +57,7 @@ Weights = Annotated[
 def tune_many_command(
     suite: SuitePath,
     trials: TrialsText = "2000",
+    seconds: Seconds = None,
     weights: Weights = None,
     only: Only = None,
     target: TargetName = None,
@@ -87,6 +89,7 @@ def tune_many_command(
             given,
             device,
             chosen_trials(trials),
+            seconds=seconds,
             strategy=strategy,
             cost_model=cost_model,
             seed=seed,

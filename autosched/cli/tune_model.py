@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import autosched
-from autosched.cli.arguments import LogPath, TargetName, Threads, TrialsText, chosen_target, chosen_trials
+from autosched.cli.arguments import LogPath, Seconds, TargetName, Threads, TrialsText, chosen_target, chosen_trials
 from autosched.cli.tune_many import show_tuning
 from autosched.torch_compile.user_models import Model, model_and_inputs
 from search_spaces import InputError
@@ -28,6 +28,7 @@ ModelName = Annotated[
 def tune_model_command(
     model: ModelName,
     trials: TrialsText = "2000",
+    seconds: Seconds = None,
     target: TargetName = None,
     threads: Threads = None,
     log: LogPath = None,
@@ -50,6 +51,7 @@ def tune_model_command(
             *inputs,
             target=device,
             trials=chosen_trials(trials),
+            seconds=seconds,
             log=log,
             backward=backward,
             on_progress=show,

@@ -83,8 +83,7 @@ class Kernel:
     @property
     def batched(self) -> BatchLauncher | None:
         """The launcher of its launches in batches; None where each is by itself. Inputs are in the code's `order`."""
-        one_by_one = self.constants is not None or not isinstance(self._launcher, BatchLauncher)
-        return None if one_by_one else cast(BatchLauncher, self._launcher)
+        return self._launcher if isinstance(self._launcher, BatchLauncher) else None
 
     @property
     def order(self) -> tuple[int, ...]:

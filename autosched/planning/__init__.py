@@ -4,6 +4,6 @@ Imports `kernels` and what that stands on; knows nothing of traced functions, va
 """
 
 from autosched.planning.plan import Plan
-from autosched.planning.steps import Call, Launch, Layout, Place, Slot, Step, called
+from autosched.planning.steps import Call, Launch, Layout, Slot, Step
 
-__all__ = ["Call", "Launch", "Layout", "Place", "Plan", "Slot", "Step", "called"]
+__all__ = ["Call", "Launch", "Layout", "Plan", "Slot", "Step"]

@@ -7,7 +7,9 @@ of a buffer outside, a result's, is such a gap before its first write.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 # The alignment that CUDA's allocations have at least (programming guide, "Device Memory Accesses"); more than the
@@ -40,33 +42,34 @@ def arranged(buffers: Sequence[Lifetime], rooms: Sequence[Lifetime] = ()) -> Arr
 
     `rooms`: memory that is allocated anyway, free outside of its own lifetime.
     """
-    arena = _Memory(None)
-    everywhere: list[tuple[int | None, _Memory]] = [
-        *((number, _Memory(room.bytes, [(0, room.bytes, room)])) for number, room in enumerate(rooms)),
-        (None, arena),
-    ]
+    arena = _Memory()
+    lent = [(number, room, _Memory(room.bytes)) for number, room in enumerate(rooms)]
     places: dict[int, tuple[int | None, int]] = {}
     # Among equals the latest first: only the last ones cannot lie in results.
     for number in sorted(range(len(buffers)), key=lambda n: (-buffers[n].bytes, -buffers[n].first)):
-        places[number] = next(
-            (room, offset) for room, memory in everywhere if (offset := memory.place(buffers[number])) is not None
-        )
-    ends = [end for _, end, _ in arena.taken]
-    return Arrangement(tuple(places[n] for n in range(len(buffers))), max(ends, default=0))
+        buffer = buffers[number]
+        fitting = ((n, memory) for n, room, memory in lent if room.bytes >= buffer.bytes and not room.meets(buffer))
+        everywhere: Iterator[tuple[int | None, _Memory]] = itertools.chain(fitting, [(None, arena)])
+        places[number] = next((n, at) for n, memory in everywhere if (at := memory.place(buffer)) is not None)
+    return Arrangement(tuple(places[n] for n in range(len(buffers))), arena.end)
 
 
 @dataclass
 class _Memory:
-    """Memory of so many bytes, None for as many as needed; `taken`: first byte, end and lifetime of what is in it."""
+    """Memory of so many bytes, None for as many as needed.
 
-    bytes: int | None
-    taken: list[tuple[int, int, Lifetime]] = field(default_factory=list)
+    `taken`: by step, first byte and end of what is in use. `end`: that of everything.
+    """
+
+    bytes: int | None = None
+    taken: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    end: int = 0
 
     def place(self, buffer: Lifetime) -> int | None:
         """The first byte of the smallest gap for a buffer, which takes it; None where there is no gap."""
-        needed = aligned(buffer.bytes)
+        steps, needed = range(buffer.first, buffer.last + 1), aligned(buffer.bytes)
         gaps, end = [], 0
-        for begin, after, _ in sorted((t for t in self.taken if t[2].meets(buffer)), key=lambda t: t[:2]):
+        for begin, after in sorted({each for step in steps for each in self.taken.get(step, ())}):
             gaps.append((begin - end, end))
             end = max(end, after)
         if self.bytes is not None:
@@ -75,7 +78,9 @@ class _Memory:
         if not fitting and self.bytes is not None:
             return None
         begin = min(fitting)[1] if fitting else end
-        self.taken.append((begin, begin + needed, buffer))
+        for step in steps:
+            self.taken[step].append((begin, begin + needed))
+        self.end = max(self.end, begin + needed)
         return begin
 
 

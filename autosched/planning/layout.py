@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from autosched.backends.backend import Place
 from autosched.planning.arena import Lifetime, arranged
-from autosched.planning.steps import Call, Launch, Layout, Place, Slot, Step
+from autosched.planning.steps import Call, Launch, Layout, Slot, Step
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,15 @@ class Stretch:
 
 @dataclass(frozen=True)
 class PlacedStep:
-    """A launch with the places of its inputs, then of its outputs, and of workspaces."""
+    """A launch with the places of its inputs, then of its outputs, and of workspaces.
+
+    `prepared`: the bases of its prepared constants.
+    """
 
     launch: Launch
     places: tuple[Place, ...]
     workspace: Place
+    prepared: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,8 @@ class Layouts:
     """The lifetimes of slots over all steps.
 
     A slot's *base* is the slot that it is a part of, or itself. `given`: the number of slots that no step writes, which
-    come first; `launched`: those that launches read.
+    come first; `launched`: those that launches read. After all slots come the base of the arena, and those of prepared
+    constants; `bases`: the number of all of these.
     """
 
     def __init__(self, slots: Sequence[Slot], steps: Sequence[Step], kept: Collection[int]) -> None:
@@ -87,8 +93,21 @@ class Layouts:
             for slot in (*read, *step.writes):
                 self._used[self._base(slot)[0]] = number
         ends = {n: stretch.end for stretch in self.stretches for n in range(stretch.first, stretch.end)}
-        apart = self._kept | self._seen
-        self._inner = {s for s, at in self._written.items() if s not in apart and self._used[s] < ends[at]}
+        outside = self._kept | self._seen
+        self._inner = {s for s, at in self._written.items() if s not in outside and self._used[s] < ends[at]}
+        self._prepared: dict[int, tuple[int, ...]] = {}
+        self.bases = len(slots) + 1
+        for number, step in enumerate(steps):
+            constants = step.kernel.constants if isinstance(step, Launch) else None
+            count = len(constants.places) if constants is not None else 0
+            self._prepared[number] = tuple(range(self.bases, self.bases + count))
+            self.bases += count
+        apart = self._used.keys() - self._inner - self._kept
+        self._released: dict[int, list[int]] = {number: [] for number in range(len(steps))}
+        for slot in range(len(slots)):
+            base = self._base(slot)[0]
+            if base in apart:
+                self._released[self._used[base]].append(slot)
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
@@ -104,7 +123,7 @@ class Layouts:
         made = [s for s, at in self._written.items() if stretch.first <= at < stretch.end]
         inner, own = [s for s in made if s in self._inner], [s for s in made if s not in self._inner]
         steps = range(stretch.first, stretch.end)
-        workspaces = [Lifetime(_workspace_bytes(self._steps[n]), n, n) for n in steps]
+        workspaces = [Lifetime(_workspace_bytes(self._launch(n)), n, n) for n in steps]
         found = arranged(
             [*workspaces, *(Lifetime(self._layout(s).bytes, self._written[s], self._used[s]) for s in inner)],
             [Lifetime(self._layout(s).bytes, self._written[s], last) for s in own],
@@ -112,7 +131,7 @@ class Layouts:
         places = [(arena if room is None else own[room], offset) for room, offset in found.places]
         placed = dict(zip(inner, places[len(steps) :], strict=True))
         return Memory(
-            tuple(self._placed(self._steps[n], places[n - stretch.first], placed) for n in steps),
+            tuple(self._placed(n, places[n - stretch.first], placed) for n in steps),
             {slot: self._layout(slot) for slot in own},
             tuple(self._part(s) for s in self._wanted if self._base(s)[0] != s and self._base(s)[0] in set(own)),
             arena,
@@ -121,18 +140,21 @@ class Layouts:
 
     def released(self, first: int, end: int) -> tuple[int, ...]:
         """The slots whose tensors the steps from `first` to the one before `end` are the last to need."""
-        apart = self._written.keys() - self._inner - self._kept
-        done = {s for s in apart if first <= self._used[s] < end}
-        return tuple(slot for slot in range(len(self._slots)) if self._base(slot)[0] in done)
+        return tuple(slot for number in range(first, end) for slot in self._released[number])
 
-    def _placed(self, step: Step, workspace: Place, placed: Mapping[int, Place]) -> PlacedStep:
-        assert isinstance(step, Launch)
+    def _placed(self, number: int, workspace: Place, placed: Mapping[int, Place]) -> PlacedStep:
+        step = self._launch(number)
         places = []
         for slot, offset in (*step.reads, *((slot, 0) for slot in step.writes)):
             base, within = self._base(slot)
             there, begin = placed.get(base, (base, 0))
             places.append((there, begin + within + offset))
-        return PlacedStep(step, tuple(places), workspace)
+        return PlacedStep(step, tuple(places), workspace, self._prepared[number])
+
+    def _launch(self, number: int) -> Launch:
+        step = self._steps[number]
+        assert isinstance(step, Launch)
+        return step
 
     def _base(self, slot: int) -> Place:
         """The base of a slot, and the slot's first byte there."""
@@ -151,7 +173,7 @@ class Layouts:
         return layout
 
 
-def _workspace_bytes(step: Step) -> int:
+def _workspace_bytes(launch: Launch) -> int:
     """The bytes of memory that a launch needs besides its inputs and outputs, if it is one of a batch."""
-    batched = step.kernel.batched if isinstance(step, Launch) else None
-    return batched.workspace_bytes if batched is not None else 0
+    batched = launch.kernel.batched
+    return 0 if batched is None else batched.workspace_bytes(prepared=launch.kernel.constants is not None)

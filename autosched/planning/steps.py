@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
-from autosched.backends.backend import BatchLauncher
+from autosched.backends.backend import BatchLauncher, Place
 from autosched.kernels.prepared_constants import PreparedConstants
 from search_spaces.workloads.strides import span
-
-# A slot and a number of bytes from its start.
-Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -79,13 +76,3 @@ class Call:
 
 
 Step = Launch | Call
-
-
-def called(function: Callable[..., Sequence[Any]], reads: Sequence[int], writes: Sequence[int]) -> Call:
-    """A call of a function of some slots' tensors that returns those of others."""
-
-    def run(tensors: list[Any]) -> None:
-        for slot, made in zip(writes, function(*(tensors[n] for n in reads)), strict=True):
-            tensors[slot] = made
-
-    return Call(run, tuple(reads), tuple(writes))

@@ -3,7 +3,7 @@
     model  →  Dynamo's graph  →  AOTAutograd: inference, or forward and backward, of ATen operators without changes in
     place  →  kernels of autosched where logs have them, or after tuning; else Inductor's
 
-A graph with symbolic sizes is Inductor's as a whole.
+A graph with symbolic sizes has kernels at the sizes of its calls (`sized_graph`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from autosched.torch_compile.graph_compiler import GraphCompiler, symbolic_graph
+from autosched.torch_compile.graph_compiler import GraphCompiler
 from autosched.torch_compile.graphs import is_symbolic
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind, OnReport
+from autosched.torch_compile.sized_compiler import SizedCompiler
 from autosched.tracing.capture.rewriting.attention import keep_attention_whole
 
 _NO_LIMIT = 1 << 30
@@ -44,14 +45,12 @@ def autosched(
 
 def backend_of(options: Options, report: OnReport) -> Backend:
     """A backend of torch.compile with these options that reports every graph."""
-    with_sizes = by_graphs(lambda kind: GraphCompiler(kind, options, report))
 
-    def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        if any(map(is_symbolic, inputs)):
-            return symbolic_graph(graph, inputs, options, report)
-        return with_sizes(graph, inputs)
+    def compiler(kind: Kind) -> GraphFunction:
+        fixed, sized = GraphCompiler(kind, options, report), SizedCompiler(kind, options, report)
+        return lambda graph, inputs: (sized if any(map(is_symbolic, inputs)) else fixed)(graph, inputs)
 
-    return compile_graph
+    return by_graphs(compiler)
 
 
 def by_graphs(compiler: Callable[[Kind], GraphFunction]) -> Backend:

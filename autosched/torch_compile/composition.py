@@ -1,91 +1,220 @@
-"""Parts of a graph, each computed by a call of its own, one after the other."""
+"""A graph as one plan of its parts: kernels of all parts share one arena, and are launched together.
+
+What PyTorch or Inductor computes is a call between the launches. The memory of a value that kernels made is read where
+it is, also as a view; what comes from elsewhere is copied where kernels cannot read it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
 
+from autosched.planning import Call as PlannedCall
+from autosched.planning import Plan
 from autosched.torch_compile.others import Call
 from autosched.torch_compile.segments import DividedGraph, Segment, attribute, results_of
+from autosched.tracing import TracedKernel
+from autosched.tracing.callables.call_arguments import CallArguments, argument_of
+from autosched.tracing.callables.steps import Draft, Reader, Region, ResultRegion
+from autosched.tracing.callables.whole_check import FirstUse
+from autosched.tracing.values.values import Leaf
+from search_spaces.workloads.strides import same_places
 
 # A call by AOTAutograd's convention: it takes its inputs in a list, which it empties.
 Boxed = Callable[[list[Any]], Sequence[Any]]
+_CPU = torch.device("cpu")
+
+
+def composed(
+    divided: DividedGraph, parts: Sequence[tuple[Segment, Call]], graphs: bool = False, apart: bool = False
+) -> Boxed:
+    """The graph as a call of these parts, which hold all of its operators in order.
+
+    `graphs`: launches are CUDA graphs where they can be. `apart`: parts share no arena, so that what one of them is the
+    last to read is free after it.
+    """
+    if len(parts) == 1 and _as_steps(*parts[0]) is None:
+        return boxed(parts[0][1])
+    composition = _Composition(divided, parts)
+    composition.add_parts(apart)
+    return _marked(composition.planned(graphs).__call__)
 
 
 @dataclass(frozen=True)
-class Step:
-    """A call on values by their places in the list of all values, of which it sets others; `dropped`: those that no
-    later step reads.
-    """
+class _Result:
+    """A result of a graph: what lies there, or what is the same at every call. `whole`: it is all of a slot."""
 
-    call: Call
-    read: tuple[int, ...]
-    made: tuple[int, ...]
-    dropped: tuple[int, ...]
-
-    def run(self, values: list[Any]) -> None:
-        made = self.call(*[values[place] for place in self.read])
-        for place, value in zip(self.made, made, strict=True):
-            values[place] = value
-        for place in self.dropped:
-            values[place] = None
+    slot: int | None
+    read: Reader
+    whole: bool
 
 
 @dataclass(frozen=True)
-class Composition:
-    """Steps run in order on the inputs of a graph, its `constants`, and as many values as are `made`.
+class PlannedGraph:
+    """A graph as a function of a list of its inputs.
 
-    `results`: places of the graph's results, which are kept; the others are the same at every call.
+    `order`: of the inputs and `constants`, as the plan takes them: first those that kernels read, which are
+    `arguments`. `closed_over`: what kernels read besides. `noticed`: a change of a constant that kernels have prepared
+    is one of an argument. `first_uses`: of its kernels.
     """
 
-    steps: tuple[Step, ...]
+    plan: Plan
+    arguments: CallArguments
+    read: int
+    order: tuple[int, ...]
     constants: tuple[Any, ...]
-    made: int
-    results: tuple[tuple[int | None, Any], ...]
+    closed_over: tuple[torch.Tensor, ...]
+    results: tuple[_Result, ...]
+    noticed: bool
+    first_uses: tuple[FirstUse, ...]
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
-        values = [*inputs, *self.constants, *[None] * self.made]
+        for first_use in self.first_uses:
+            if not first_use.passed:
+                first_use.ensure_right()
+        given = [*inputs, *self.constants]
         inputs.clear()
-        for step in self.steps:
-            step.run(values)
-        return [same if place is None else values[place] for place, same in self.results]
+        tensors = [given[n] for n in self.order]
+        taken = self.arguments.taken(tensors[: self.read])
+        originals = {}
+        if taken.copied:
+            originals = {r.slot: tensors[r.slot] for r in self.results if r.slot is not None and r.slot < self.read}
+        addresses = [*taken.addresses, *[0] * (len(tensors) - self.read), *(t.data_ptr() for t in self.closed_over)]
+        tensors[: self.read] = taken.tensors
+        tensors += self.closed_over
+        static = taken.static if self.noticed else None
+        # What nothing reads any more is free while the plan runs.
+        del given, taken
+        self.plan(tensors, addresses, static)
+        for slot, tensor in originals.items():
+            if same_places(tuple(tensor.shape), tensor.stride(), tensors[slot].stride()):
+                tensors[slot] = tensor
+        return [originals[r.slot] if r.whole and r.slot in originals else r.read(tensors) for r in self.results]
 
 
-def composed(divided: DividedGraph, parts: Sequence[tuple[Segment, Call]]) -> Boxed:
-    """The graph as a call of these parts, which hold all of its operators in order."""
-    if len(parts) == 1:
-        return boxed(parts[0][1])
-    graph = divided.module.graph
-    constants = [n for n in graph.nodes if n.op == "get_attr"]
-    made = [node for segment, _ in parts for node in segment.outputs]
-    places = {node: place for place, node in enumerate((*divided.whole.inputs, *constants, *made))}
-    returned = results_of(graph)
-    known = tuple(attribute(divided.module, n) for n in constants)
-    results = tuple((places[r], None) if isinstance(r, fx.Node) else (None, r) for r in returned)
-    made_call = Composition(_steps(parts, places, set(returned)), known, len(made), results)
-    return _marked(made_call.__call__)
+class _Composition:
+    """The plan of a graph under construction.
 
+    `_memory`: of the value of every node so far, a slot, or, of what kernels made, more exactly where. `_readable`:
+    where kernels can read those that lie in memory of others.
+    """
 
-def _steps(
-    parts: Sequence[tuple[Segment, Call]], places: Mapping[fx.Node, int], returned: set[Any]
-) -> tuple[Step, ...]:
-    last = {node: number for number, (segment, _) in enumerate(parts) for node in (*segment.outputs, *segment.inputs)}
-    dropped: list[list[int]] = [[] for _ in parts]
-    for node, number in last.items():
-        if node not in returned:
-            dropped[number].append(places[node])
-    return tuple(
-        Step(
-            call,
-            tuple(places[n] for n in segment.inputs),
-            tuple(places[n] for n in segment.outputs),
-            tuple(dropped[number]),
+    def __init__(self, divided: DividedGraph, parts: Sequence[tuple[Segment, Call]]) -> None:
+        self._divided, self._parts = divided, parts
+        self._kernels = [_as_steps(segment, call) for segment, call in parts]
+        kernels = [kernel for kernel in self._kernels if kernel is not None]
+        self._device, self._alignment = (kernels[0].device, kernels[0].alignment) if kernels else (_CPU, 1)
+        if any(kernel.device != self._device for kernel in kernels):
+            # A plan has one device: those of others are calls.
+            self._kernels = [k if k is not None and k.device == self._device else None for k in self._kernels]
+        self._draft = Draft(self._device, self._alignment)
+        self._constants = [n for n in divided.module.graph.nodes if n.op == "get_attr"]
+        self._given = [*divided.whole.inputs, *self._constants]
+        self._leaves = self._read_by_kernels()
+        self._ordered = [*self._leaves, *(n for n in self._given if n not in self._leaves)]
+        self._memory: dict[fx.Node, ResultRegion | int] = {n: self._draft.add_slot() for n in self._ordered}
+        self._readable = {node: Region(number) for number, node in enumerate(self._leaves)}
+        self._closed_over = [t for kernel in self._kernels if kernel is not None for t in kernel.constants]
+        self._closed_over_slots = iter([Region(self._draft.add_slot()) for _ in self._closed_over])
+
+    def _read_by_kernels(self) -> dict[fx.Node, Leaf]:
+        """The inputs and constants that kernels read, as leaves."""
+        found: dict[fx.Node, Leaf] = {}
+        given = set(self._given)
+        for (segment, _), kernel in zip(self._parts, self._kernels, strict=True):
+            for node, leaf in zip(segment.inputs, kernel.traced.arguments if kernel is not None else (), strict=False):
+                if node in given:
+                    found.setdefault(node, leaf)
+        # In this order a call has least to do.
+        return dict(sorted(found.items(), key=lambda item: item[1].static))
+
+    def add_parts(self, apart: bool) -> None:
+        """Add the steps of all parts."""
+        for (segment, call), kernel in zip(self._parts, self._kernels, strict=True):
+            if apart:
+                self._draft.steps.append(PlannedCall(lambda _: None, (), ()))
+            if kernel is None:
+                self._add_call(segment, call)
+                continue
+            pairs = zip(segment.inputs, kernel.traced.arguments, strict=True)
+            arguments = [self._region(node, leaf) for node, leaf in pairs]
+            constants = [next(self._closed_over_slots) for _ in kernel.constants]
+            made = kernel.add_to(self._draft, arguments, constants)
+            self._memory.update(zip(segment.outputs, made, strict=True))
+
+    def planned(self, graphs: bool) -> PlannedGraph:
+        """The graph as a function, once all parts are added."""
+        draft, leaves = self._draft, list(self._leaves.values())
+        results = tuple(map(self._result, results_of(self._divided.module.graph)))
+        static = {number for number, leaf in enumerate(leaves) if leaf.static}
+        # Weights are alive anyway.
+        kept = static | {r.slot for r in results if r.slot is not None}
+        numbers = {node: number for number, node in enumerate(self._given)}
+        return PlannedGraph(
+            Plan(draft.slots, draft.steps, kept, self._device, graphs),
+            CallArguments("the graph", leaves, self._device, self._alignment),
+            len(leaves),
+            tuple(numbers[node] for node in self._ordered),
+            tuple(attribute(self._divided.module, n) for n in self._constants),
+            tuple(self._closed_over),
+            results,
+            draft.prepared <= static,
+            tuple({id(k.first_use): k.first_use for k in self._kernels if k is not None}.values()),
         )
-        for number, (segment, call) in enumerate(parts)
-    )
+
+    def _add_call(self, segment: Segment, call: Call) -> None:
+        read, slots = [self._reader(n) for n in segment.inputs], [self._slot(n) for n in segment.inputs]
+        made = [self._draft.add_slot() for _ in segment.outputs]
+
+        def run(tensors: list[Any]) -> None:
+            for slot, value in zip(made, call(*[each(tensors) for each in read]), strict=True):
+                tensors[slot] = value
+
+        self._draft.steps.append(PlannedCall(run, tuple(slots), tuple(made)))
+        self._memory.update(zip(segment.outputs, made, strict=True))
+
+    def _region(self, node: fx.Node, leaf: Leaf) -> Region:
+        """The memory at which kernels read a node's value: where it is, or that of a copy."""
+        memory = self._memory[node]
+        # Others than kernels read may lie in memory in any way.
+        if isinstance(memory, ResultRegion) and memory.shape == leaf.shape and leaf.readable:
+            begin = memory.region.begin * getattr(torch, leaf.dtype).itemsize
+            if same_places(leaf.shape, memory.strides, leaf.strides) and begin % self._alignment == 0:
+                return memory.region
+        if node not in self._readable:
+            usable = argument_of(leaf, self._device, self._alignment).usable
+            self._readable[node] = Region(self._draft.add_copy(usable, self._reader(node), self._slot(node)))
+        return self._readable[node]
+
+    def _reader(self, node: fx.Node) -> Reader:
+        memory = self._memory[node]
+        if isinstance(memory, ResultRegion):
+            return memory.read
+        return lambda tensors: tensors[memory]
+
+    def _slot(self, node: fx.Node) -> int:
+        memory = self._memory[node]
+        return memory.region.slot if isinstance(memory, ResultRegion) else memory
+
+    def _result(self, returned: Any) -> _Result:
+        if not isinstance(returned, fx.Node):
+            return _Result(None, lambda _: returned, False)
+        memory = self._memory[returned]
+        whole = isinstance(memory, int) or memory.region.offset is None
+        return _Result(self._slot(returned), self._reader(returned), whole)
+
+
+def _as_steps(segment: Segment, call: Call) -> TracedKernel | None:
+    """The kernels of a part, if their steps can be steps of the whole graph's plan."""
+    if not isinstance(call, TracedKernel):
+        return None
+    traced = call.traced
+    counts = (len(traced.arguments), len(traced.results)) == (len(segment.inputs), len(segment.outputs))
+    return call if call.kernels and counts and not (traced.written or traced.places) else None
 
 
 def boxed(call: Call) -> Boxed:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,28 +13,34 @@ from torch import fx
 
 from autosched.replaying.replay import replay
 from autosched.torch_compile.composition import Boxed, composed
-from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of
+from autosched.torch_compile.graphs import computes, on_data, weights_of
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Call, whole_by_others
+from autosched.torch_compile.others import Call
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
 from autosched.torch_compile.problems import TracedProblem, traced_problems
-from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
+from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport
 from autosched.torch_compile.segments import DividedGraph, Segment
 from autosched.torch_compile.timing_parts import seconds_of_graph, seconds_of_segment
 from autosched.tracing import TracedKernel, UncheckedWarning
-from autosched.tuning.many.tune_many import tune_many
+from autosched.tuning.tuner import tune
 from search_spaces import AutoschedError, InputError
 
 _log = logging.getLogger(__name__)
+# Time of a search for which none is left: every kernel has its first batch of trials.
+_LEAST_S = 1e-3
 
 
 @dataclass(frozen=True)
 class GraphCompiler:
-    """A compiler for AOTAutograd: takes a graph and inputs without data, returns a boxed call."""
+    """A compiler for AOTAutograd: takes a graph and inputs without data, returns a boxed call.
+
+    `load`: the kernels of a traced function from a log; by default `replay`.
+    """
 
     kind: Kind
     options: Options
     report: OnReport
+    load: Callable[..., TracedKernel] | None = None
 
     def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
         """The graph as a function of a list of its inputs, which it empties.
@@ -42,49 +49,42 @@ class GraphCompiler:
             InputError: it is not computed by kernels of autosched alone, and `strict` refuses that.
         """
         divided, others = DividedGraph(graph, tuple(inputs), weights_of(inputs, self.kind)), Others()
-        kernels = self._kernels(divided)
+        kernels = self.kernels(traced_problems(divided, self.kind, self.options.strict))
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)
+        seconds: Mapping[Maker, float] = {}
         if len(parts) > 1 and self.options.tunes and not self.options.strict:
-            parts = self._whole_or_parts(divided, parts, kernels, others)
-        report = GraphReport(self.kind, reports_of(parts))
+            parts, seconds = self._whole_or_parts(divided, parts, kernels, others)
+        report = GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
         _log.info("%s", report)
         self.report(report)
-        return composed(divided, [(part.segment, part.call) for part in parts])
+        return self._composed(divided, parts)
 
-    def _kernels(self, divided: DividedGraph) -> dict[str, TracedKernel | str]:
+    def kernels(self, problems: Mapping[str, TracedProblem | str]) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""
-        traced = traced_problems(divided, self.kind, self.options.strict)
         with on_data(), warnings.catch_warnings():
             # Random numbers are in the report.
             warnings.simplefilter("ignore", UncheckedWarning)
-            if self.options.tunes:
-                self._tune([problem for problem in traced.values() if isinstance(problem, TracedProblem)])
-            return {key: self._kernel(problem) for key, problem in traced.items()}
+            shares = self._shares([p for p in problems.values() if isinstance(p, TracedProblem)])
+            return {key: p if isinstance(p, str) else self._kernel(p, shares) for key, p in problems.items()}
 
-    def _tune(self, problems: Sequence[TracedProblem]) -> None:
-        """Tune the kernels of all segments together, each segment as often as it is in the graph."""
-        for target in dict.fromkeys(p.target for p in problems):
-            here = [(p.traced, p.times) for p in problems if p.target == target]
-            trials = self.options.trials
-            if trials != "auto":
-                trials *= len(
-                    {w.key for traced, _ in here for cut in traced.for_target(target).cuts for w in cut.workloads}
-                )
-            try:
-                tuned = tune_many(here, target, trials, log=self.options.log)
-            except AutoschedError as error:
-                # There are no kernels then.
-                _log.info("not tuned: %s", error)
-                continue
-            if tuned.interrupted:
-                raise KeyboardInterrupt
+    def _shares(self, problems: Sequence[TracedProblem]) -> Iterator[float | None]:
+        """The seconds of searching of each problem in turn: of those left, by its part of the kernels left."""
+        counts = [len({w.key for cut in p.traced.for_target(p.target).cuts for w in cut.workloads}) for p in problems]
+        begin = time.perf_counter()
+        for number, count in enumerate(counts):
+            left = None if self.options.seconds is None else self.options.seconds - (time.perf_counter() - begin)
+            yield None if left is None else max(left * count / sum(counts[number:]), _LEAST_S)
 
-    def _kernel(self, problem: TracedProblem | str) -> TracedKernel | str:
-        if isinstance(problem, str):
-            return problem
+    def _kernel(self, problem: TracedProblem, shares: Iterator[float | None]) -> TracedKernel | str:
         try:
-            return replay(problem.traced, problem.target, log=self.options.log)
+            if self.options.tunes:
+                options, seconds = self.options, next(shares)
+                tuned = tune(problem.traced, problem.target, options.trials, seconds=seconds, log=options.log)
+                if any(r.ending == "interrupted" for r in tuned.results):
+                    raise KeyboardInterrupt
+            load = self.load or replay
+            return load(problem.traced, problem.target, log=self.options.log)
         except AutoschedError as error:
             return str(error)
 
@@ -96,7 +96,7 @@ class GraphCompiler:
         """
         if isinstance(kernel, str):
             if computes(segment.module):
-                check_strict(self.options, self.kind, operators_of(segment.module), kernel)
+                check_strict(self.options, self.kind, segment.operators, kernel)
             return Choice("inductor", why=kernel)
         if self.options.strict or not self.options.tunes:
             return Choice("autosched", kernel)
@@ -113,19 +113,22 @@ class GraphCompiler:
         parts: tuple[Part, ...],
         kernels: Mapping[str, TracedKernel | str],
         others: Others,
-    ) -> tuple[Part, ...]:
-        """The parts of a graph, or the whole by others where that is faster."""
+    ) -> tuple[tuple[Part, ...], Mapping[Maker, float]]:
+        """The parts of a graph, or the whole by others where that is faster; and the seconds of both."""
         known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
-        whole, call = others.of(divided.whole), composed(divided, [(p.segment, p.call) for p in parts])
+        whole, call = others.of(divided.whole), self._composed(divided, parts)
         calls: dict[Maker, Call] = {"autosched": lambda *inputs: call(list(inputs)), whole.by: whole.call}
         seconds = seconds_of_graph(divided, known, calls)
         if isinstance(seconds, str):
-            choice = Choice("inductor", why=f"the parts cannot be timed: {seconds}")
+            choice, seconds = Choice(whole.by, why=f"the parts cannot be timed: {seconds}"), {}
         else:
-            choice = _fastest(None, seconds)
-        if choice.by == "autosched":
-            return parts
-        return (Part(divided.whole, whole.call, replace(choice, by=whole.by)),)
+            choice = replace(_fastest(None, seconds), seconds=())
+        return (parts if choice.by == "autosched" else (Part(divided.whole, whole.call, choice),)), seconds
+
+    def _composed(self, divided: DividedGraph, parts: Sequence[Part]) -> Boxed:
+        # In training, what the forward graph keeps is free when a part of the backward graph has read it.
+        apart = self.kind != "inference"
+        return composed(divided, [(p.segment, p.call) for p in parts], self.options.graphs, apart)
 
 
 def _fastest(kernel: TracedKernel | None, seconds: Mapping[Maker, float]) -> Choice:
@@ -136,23 +139,6 @@ def _fastest(kernel: TracedKernel | None, seconds: Mapping[Maker, float]) -> Cho
         return Choice(by, kernel, seconds=timed)
     why = f"it takes {seconds[by] * 1e6:.1f} µs, the kernels {seconds['autosched'] * 1e6:.1f}"
     return Choice(by, why=why, seconds=timed)
-
-
-def symbolic_graph(
-    graph: fx.GraphModule, inputs: Sequence[Any], options: Options, report: OnReport
-) -> Callable[..., Any]:
-    """A graph of Dynamo's with symbolic sizes, by others.
-
-    Raises:
-        InputError: `strict` refuses that.
-    """
-    why, count = "its sizes are symbolic", operators_of(graph)
-    check_strict(options, "symbolic", count, why)
-    by, call = whole_by_others(graph, inputs)
-    made = GraphReport("symbolic", (PartReport(count, by, why=why),))
-    _log.info("%s", made)
-    report(made)
-    return call
 
 
 def check_strict(options: Options, kind: Kind, operators: int, why: str) -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Literal, cast, get_args
 
 from autosched.tuning.searching.preparation import Trials, check_trials
+from autosched.tuning.searching.time_limit import check_seconds
 from search_spaces import InputError
 from search_spaces.errors import unknown_name
 
-# Those of torch.compile that need no CUDA graph.
-Mode = Literal["default", "max-autotune", "max-autotune-no-cudagraphs"]
+# Those of torch.compile.
+Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
@@ -20,19 +21,27 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 class Options:
     """The choices of a user.
 
-    `mode`: "default" takes the kernels that logs have, "max-autotune" tunes the others first. `log`: the path of the
-    tuning log, by default the user's. `trials`: schedules that are tried of every kernel while tuning. `strict`: True
-    refuses what no kernel computes, instead of leaving it to PyTorch.
+    `mode`: "default" takes the kernels that logs have, "reduce-overhead" launches these as CUDA graphs, "max-autotune"
+    tunes the others first and then does the same. `log`: the path of the tuning log, by default the user's. `trials`:
+    schedules that are tried of every kernel while tuning. `strict`: True refuses what no kernel computes, instead of
+    leaving it to PyTorch.
     """
 
     mode: Mode = "default"
     log: str | os.PathLike[str] | None = None
     trials: Trials = 64
+    seconds: float | None = 60.0
     strict: bool = False
 
     @property
     def tunes(self) -> bool:
-        return self.mode != "default"
+        """True if kernels that logs lack are tuned."""
+        return self.mode in ("max-autotune", "max-autotune-no-cudagraphs")
+
+    @property
+    def graphs(self) -> bool:
+        """True if kernels are launched as CUDA graphs, where they can be."""
+        return self.mode in ("reduce-overhead", "max-autotune")
 
     @staticmethod
     def of(mode: str | None, given: Mapping[str, object] | None) -> Options:
@@ -47,22 +56,25 @@ class Options:
             "mode": str,
             "log": (str, os.PathLike, type(None)),
             "trials": (int, str),
+            "seconds": (int, float, type(None)),
             "strict": bool,
         }
         for name, value in chosen.items():
             if name not in kinds:
                 raise unknown_name("option of torch.compile", name, [f.name for f in fields(Options)])
-            if not isinstance(value, kinds[name]) or (name == "trials" and isinstance(value, bool)):
+            if not isinstance(value, kinds[name]) or (name in ("trials", "seconds") and isinstance(value, bool)):
                 raise InputError(f"option {name}={value!r} is {type(value).__name__}; expected {_text(kinds[name])}")
         found = {f.name: chosen.get(f.name, getattr(usual, f.name)) for f in fields(Options)}
         if found["mode"] not in MODES:
             raise unknown_name("mode", str(found["mode"]), MODES)
         check_trials(found["trials"])
+        check_seconds(found["seconds"])
         # Their types were checked above.
         return Options(
             mode=found["mode"],
             log=cast(str | os.PathLike[str] | None, found["log"]),
             trials=cast(Trials, found["trials"]),
+            seconds=cast(float | None, found["seconds"]),
             strict=cast(bool, found["strict"]),
         )
 

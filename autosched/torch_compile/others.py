@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from autosched.torch_compile.graphs import computes, on_data
+from autosched.torch_compile.graphs import computes, is_symbolic, on_data
 from autosched.torch_compile.reports import Maker
 from tuning_logs.text import first_line
 
@@ -34,23 +34,14 @@ def by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> Other:
         return Other("eager", graph.forward, why)
     from torch._inductor import standalone_compile
 
+    shapes: Any = "from_tracing_context" if any(map(is_symbolic, inputs)) else "from_example_inputs"
     try:
         with on_data():
-            made: Call = standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
+            made: Call = standalone_compile(graph, list(inputs), dynamic_shapes=shapes)
     except Exception as error:
         # It takes a graph apart once more, which some operators do not allow.
         return Other("eager", graph.forward, f"Inductor fails: {type(error).__name__}: {first_line(error)}")
     return Other("inductor", made)
-
-
-def whole_by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Maker, Call]:
-    """The same of a graph that Dynamo captured, with its gradient and symbolic sizes."""
-    if why_no_inductor(inputs) is not None:
-        return "eager", graph.forward
-    from torch._inductor.compile_fx import compile_fx
-
-    made: Call = compile_fx(graph, list(inputs))
-    return "inductor", made
 
 
 def why_no_inductor(inputs: Sequence[Any]) -> str | None:

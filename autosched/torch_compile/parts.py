@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from autosched.torch_compile.graphs import on_data, operators_of
+from autosched.torch_compile.graphs import on_data
 from autosched.torch_compile.others import Call, Other, by_others
 from autosched.torch_compile.reports import Maker, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment, results_of
@@ -44,7 +44,7 @@ class Part:
     @property
     def report(self) -> PartReport:
         kernel, choice = self.choice.kernel, self.choice
-        count = operators_of(self.segment.module)
+        count = self.segment.operators
         if kernel is None:
             return PartReport(count, choice.by, why=choice.why, seconds=choice.seconds)
         traced = kernel.traced
@@ -97,10 +97,11 @@ def _left(divided: DividedGraph, segments: Sequence[Segment], choices: Mapping[s
 
 
 def _chosen(segment: Segment, choice: Choice) -> Part:
-    # Equal layers have weights of their own.
-    # A graph's constants have data.
+    if choice.kernel is None:
+        return Part(segment, _by_operators(segment.module), choice)
     with on_data():
-        return Part(segment, choice.kernel.again() if choice.kernel else _by_operators(segment.module), choice)
+        # Equal layers have weights of their own.
+        return Part(segment, choice.kernel.again(), choice)
 
 
 def _by_operators(module: fx.GraphModule) -> Call:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autosched.torch_compile.graphs import target_of, traced_or_why
+from autosched.torch_compile.graphs import target_of
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph
+from autosched.torch_compile.traced_cache import known_or_traced
 from autosched.tracing import TracedFunction
 from search_spaces import Target
 
@@ -27,7 +28,7 @@ def traced_problems(divided: DividedGraph, kind: Kind, strict: bool) -> dict[str
     """
     found: dict[str, TracedProblem | str] = {}
     for segment, times in divided.problems:
-        traced = traced_or_why(segment.module, segment.examples, kind, strict, segment.weights)
+        traced = known_or_traced(segment.module, segment.examples, kind, strict, segment.weights)
         if isinstance(traced, TracedFunction):
             found[segment.key] = TracedProblem(traced, target_of(segment.examples), times)
         else:

@@ -6,6 +6,7 @@ shapes. The longest such run is cut at every layer, and then the operators befor
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,13 +83,15 @@ class _Sequence:
         """Borders of the layers of a run: as few values as possible pass, and a kernel would begin there anyway."""
         end = run.start + run.count + run.period
         unit = run.period * self._periods(run)
+        passing = self._passing(unit)
         offers = []
-        for offset in range(unit):
+        # Two layers at least.
+        for offset in range(min(unit, end + 1 - run.start - 2 * unit)):
             found = list(range(run.start + offset, end + 1, unit))
-            if len(found) < 3 or any(self._divides_results[at] for at in found):
+            if passing[found[1]] > _MOST_STREAMS or any(self._divides_results[at] for at in found):
                 continue
-            streams = self._streams(found[0], found[1], found[2])
-            if 1 <= len(streams) <= _MOST_STREAMS:
+            streams = self._streams(*found[:3])
+            if self._is_chain(streams, found[1], unit):
                 offers.append((len(streams), -self._freshness(streams, found[1]), -len(found), offset, found))
         return min(offers)[-1] if offers else []
 
@@ -97,9 +100,30 @@ class _Sequence:
         anchors = sum(_is_anchor(n) for n in self.nodes[run.start : run.start + run.period])
         return -(-_FEWEST_ANCHORS // anchors) if anchors else run.count + 2
 
+    def _passing(self, unit: int) -> list[int]:
+        """For each position, the number of values that so many operators before it make and so many behind it read."""
+        change = [0] * (len(self.nodes) + 2)
+        for number, readers in enumerate(self._readers):
+            counted = number
+            for reader in readers:
+                first, last = max(counted, reader - unit), min(reader, number + unit)
+                if first < last:
+                    change[first + 1] += 1
+                    change[last + 1] -= 1
+                    counted = last
+        return list(itertools.accumulate(change))
+
     def _streams(self, first: int, border: int, end: int) -> list[int]:
         """The operators before a border whose results the layer behind it reads."""
         return [n for n in range(first, border) if any(border <= reader < end for reader in self._readers[n])]
+
+    def _is_chain(self, streams: Sequence[int], border: int, unit: int) -> bool:
+        """True where a layer computes such values from those of the layer before it: branches do not."""
+        reached = {reader for stream in streams for reader in self._readers[stream]}
+        for n in range(border, border + unit):
+            if n in reached:
+                reached.update(self._readers[n])
+        return any(stream + unit in reached for stream in streams)
 
     def _freshness(self, streams: Sequence[int], border: int) -> int:
         """Extent to which a kernel begins at a border anyway: 2 before products, 1 before other operators that are not

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["inference", "forward", "backward", "symbolic"]
+Kind = Literal["inference", "forward", "backward"]
 Maker = Literal["autosched", "inductor", "eager"]
 
 
@@ -33,17 +33,22 @@ class PartReport:
         made = f"{self.kernels} kernel{'s' * (self.kernels != 1)}" if self.by == "autosched" else self.why
         if self.prepared_bytes:
             made += f", {self.prepared_bytes / 1e6:.1f} MB of weights in layouts of their own"
-        timed = ", ".join(f"{maker} {s * 1e6:.1f}" for maker, s in self.seconds)
-        head = f"{self.operators} operators by {self.by}: {made}{f' (µs: {timed})' * bool(timed)}"
+        head = f"{self.operators} operators by {self.by}: {made}{_timed(self.seconds)}"
         return "\n".join([head, *(f"  left to PyTorch: {text}" for text in self.left)])
 
 
 @dataclass(frozen=True)
 class GraphReport:
-    """One graph of operators, and its parts in order, equal ones once; "symbolic" graphs are Dynamo's."""
+    """One graph of operators, and its parts in order, equal ones once.
+
+    `sizes`: those that it is called at, where they change; the report without any is of all sizes without kernels.
+    `seconds`: latency of the whole graph in parts, those of autosched among them, and by others, where it was timed.
+    """
 
     kind: Kind
     parts: tuple[PartReport, ...]
+    sizes: tuple[int, ...] = ()
+    seconds: tuple[tuple[Maker, float], ...] = ()
 
     @property
     def operators(self) -> int:
@@ -75,10 +80,17 @@ class GraphReport:
         return tuple(text for p in self.parts for text in p.left)
 
     def __str__(self) -> str:
+        graph = f"{self.kind} graph{' at ' * bool(self.sizes)}{', '.join(map(str, self.sizes))}"
+        timed = _timed(self.seconds)
         if len(self.parts) == 1 and self.parts[0].times == 1:
-            return f"{self.kind} graph of {self.parts[0]}"
-        head = f"{self.kind} graph of {self.operators} operators by {self.by}: {self.kernels} kernels"
+            return f"{graph} of {self.parts[0]}{timed}"
+        head = f"{graph} of {self.operators} operators by {self.by}: {self.kernels} kernels{timed}"
         return "\n".join([head, *(f"{p.times} × {p}".replace("\n", "\n  ") for p in self.parts)])
+
+
+def _timed(seconds: Sequence[tuple[Maker, float]]) -> str:
+    timed = ", ".join(f"{maker} {s * 1e6:.1f}" for maker, s in seconds)
+    return f" (µs: {timed})" if timed else ""
 
 
 OnReport = Callable[[GraphReport], None]

@@ -16,24 +16,36 @@ from torch import fx
 from autosched.torch_compile.repeats import borders, tensor_text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Segment:
     """Operators of a graph that follow each other, as a graph of their own.
 
-    `first`, `end`: positions among the called operators. `module` takes the values of the nodes `inputs` of the whole
-    graph, which are like `examples`, and returns those of `outputs`. `weights`: the numbers of inputs that are weights
-    of the model. `key` is equal for equal problems: the same operators with the same arguments, on tensors of the same
-    shapes, strides, element types and devices, the same of them weights.
+    `first`, `end`: positions among the called operators. `graph` takes the values of the nodes `inputs` of the whole
+    graph, which are like `examples`, and returns those of `outputs`; its constants are those of the module `owner`.
+    `weights`: the numbers of inputs that are weights of the model. `key` is equal for equal problems: the same
+    operators with the same arguments, on tensors of the same shapes, strides, element types and devices, the same of
+    them weights.
     """
 
     first: int
     end: int
-    module: fx.GraphModule
+    owner: fx.GraphModule
+    graph: fx.Graph
     inputs: tuple[fx.Node, ...]
     outputs: tuple[fx.Node, ...]
     examples: tuple[Any, ...]
     weights: frozenset[int]
     key: str
+
+    @property
+    def operators(self) -> int:
+        """The number of its operators."""
+        return self.end - self.first
+
+    @cached_property
+    def module(self) -> fx.GraphModule:
+        """The segment as a function."""
+        return self.owner if self.graph is self.owner.graph else fx.GraphModule(self.owner, self.graph)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +78,7 @@ class DividedGraph:
         graph = self.module.graph
         inputs = tuple(n for n in graph.nodes if n.op == "placeholder")
         outputs = tuple(x for x in results_of(graph) if isinstance(x, fx.Node))
-        return Segment(0, len(self._nodes), self.module, inputs, outputs, self.examples, self.weights, "whole")
+        return Segment(0, len(self._nodes), self.module, graph, inputs, outputs, self.examples, self.weights, "whole")
 
     def part(self, first: int, end: int) -> Segment:
         """The operators from `first` to before `end` as a segment."""
@@ -77,17 +89,15 @@ class DividedGraph:
         read = dict.fromkeys(x for n in chosen for x in n.all_input_nodes if x not in within)
         inputs = tuple(x for x in read if not self._is_module(x))
         outputs = tuple(n for n in chosen if any(user not in within for user in n.users))
-        module = self._extracted(chosen, tuple(read), outputs)
+        graph = self._extracted(chosen, tuple(read), outputs)
         examples = tuple(map(self._example, inputs))
         text = [tensor_text(n.meta.get("val")) for n in outputs]
         given = {self.whole.inputs[n] for n in self.weights}
         weights = frozenset(n for n, x in enumerate(inputs) if x in given)
-        key = "\n".join([*map(tensor_text, examples), str(sorted(weights)), str(module.graph), *text])
-        return Segment(first, end, module, inputs, outputs, examples, weights, key)
+        key = "\n".join([*map(tensor_text, examples), str(sorted(weights)), str(graph), *text])
+        return Segment(first, end, self.module, graph, inputs, outputs, examples, weights, key)
 
-    def _extracted(
-        self, chosen: Sequence[fx.Node], read: Sequence[fx.Node], outputs: Sequence[fx.Node]
-    ) -> fx.GraphModule:
+    def _extracted(self, chosen: Sequence[fx.Node], read: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> fx.Graph:
         """The nodes as a graph whose names tell only their order."""
         graph = fx.Graph()
         copies: dict[fx.Node, fx.Node] = {}
@@ -103,7 +113,7 @@ class DividedGraph:
         for node, copy in copies.items():
             copy.meta = dict(node.meta)
         graph.output(tuple(copies[n] for n in outputs))
-        return fx.GraphModule(self.module, graph)
+        return graph
 
     def _is_module(self, node: fx.Node) -> bool:
         """True for a graph within the graph."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, fx
@@ -15,7 +16,7 @@ from autosched.torch_compile.graphs import on_data
 from autosched.torch_compile.others import Call
 from autosched.torch_compile.segments import DividedGraph
 from autosched.tracing import TracedKernel
-from autosched.tracing.callables.random_arguments import random_arguments, unknown_integers
+from autosched.tracing.callables.random_arguments import random_arguments, unknown_integers, with_least_integers
 from search_spaces import Target
 from tuning_logs.text import first_line
 
@@ -27,32 +28,30 @@ Name = TypeVar("Name", bound=str)
 
 
 def seconds_of_segment(kernel: TracedKernel, calls: Mapping[Name, Call]) -> dict[Name, float] | str:
-    """Median latency of every call in place of a kernel, by name; or the reason that there is none.
-
-    Empty where random integers might be out of the range of what PyTorch looks up: nothing is run then.
-    """
-    if unknown_integers(kernel.traced):
-        return {}
-    return _seconds(lambda: random_arguments(kernel.traced, _SEED, kernel.device), calls, kernel.target)
+    """Median latency of every call in place of a kernel, by name; or the reason that there is none."""
+    return _seconds(lambda: _arguments(kernel), calls, kernel.target)
 
 
 def seconds_of_graph(
     divided: DividedGraph, kernels: Mapping[str, TracedKernel], calls: Mapping[Name, Call]
 ) -> dict[Name, float] | str:
-    """The same of a whole graph. `kernels`: of segments, by their keys; these tell the ranges of integers."""
+    """The same of a whole graph. `kernels`: of segments, by their keys; these tell the ranges of integers.
+
+    Empty where no segment has kernels.
+    """
     targets = [k.target for k in kernels.values() if k.kernels]
-    if not targets or any(unknown_integers(k.traced) for k in kernels.values()) or not _all_known(divided, kernels):
-        return {}
-    return _seconds(lambda: _random_inputs(divided, kernels), calls, targets[0])
+    return _seconds(lambda: _inputs(divided, kernels), calls, targets[0]) if targets else {}
 
 
 def _seconds(
     draw: Callable[[], Sequence[Tensor]], calls: Mapping[Name, Call], target: Target
 ) -> dict[Name, float] | str:
+    # PyTorch raises where integers are divisors that must not be 0, and kernels end the process.
+    names = sorted(calls, key=lambda name: name == "autosched")
     try:
         with on_data(), torch.no_grad():
             given = draw()
-            runs: dict[str, Callable[[], object]] = {name: partial(call, *given) for name, call in calls.items()}
+            runs: dict[str, Callable[[], object]] = {name: partial(calls[name], *given) for name in names}
             samples = interleaved(runs, _ROUNDS, timer_for(target, "hot"))
     except Exception as error:
         # A user's model runs all the same.
@@ -60,22 +59,26 @@ def _seconds(
     return {name: statistics.median(samples[name]) for name in calls}
 
 
-def _all_known(divided: DividedGraph, kernels: Mapping[str, TracedKernel]) -> bool:
-    """True if every input of a graph is of floating-point numbers, or read by one segment, which has kernels."""
-    readers = {n: [s for s in divided.segments if n in s.inputs] for n in divided.whole.inputs}
-    return all(
-        example.is_floating_point() or (len(readers[n]) == 1 and readers[n][0].key in kernels)
-        for n, example in zip(divided.whole.inputs, divided.examples, strict=True)
-    )
+def _arguments(kernel: TracedKernel) -> list[Tensor]:
+    """Random arguments; integers are 0, an index into any tensor, where PyTorch may find others out of range."""
+    drawn = random_arguments(kernel.traced, _SEED, kernel.device)
+    return list(with_least_integers(drawn))[-1] if unknown_integers(kernel.traced) else drawn
 
 
-def _random_inputs(divided: DividedGraph, kernels: Mapping[str, TracedKernel]) -> list[Tensor]:
+def _inputs(divided: DividedGraph, kernels: Mapping[str, TracedKernel]) -> list[Tensor]:
+    """Random inputs of a graph; integers are as of the only segment that reads them, if that has kernels, or else 0."""
     drawn: dict[fx.Node, Tensor] = {}
+    readers = Counter(node for segment in divided.segments for node in segment.inputs)
     for segment in divided.segments:
         if (kernel := kernels.get(segment.key)) is not None:
-            drawn |= dict(zip(segment.inputs, random_arguments(kernel.traced, _SEED, kernel.device), strict=True))
-    return [drawn[n] if n in drawn else _normal(x) for n, x in zip(divided.whole.inputs, divided.examples, strict=True)]
+            drawn |= dict(zip(segment.inputs, _arguments(kernel), strict=True))
+    return [
+        drawn[node] if node in drawn and (readers[node] == 1 or drawn[node].is_floating_point()) else _like(example)
+        for node, example in zip(divided.whole.inputs, divided.examples, strict=True)
+    ]
 
 
-def _normal(like: Any) -> Tensor:
-    return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).normal_()
+def _like(example: Tensor) -> Tensor:
+    """Normal numbers, or 0 where there are none."""
+    made = torch.empty_strided(example.shape, example.stride(), dtype=example.dtype, device=example.device).zero_()
+    return made.normal_() if made.is_floating_point() and made.dtype.itemsize > 1 else made

@@ -29,6 +29,7 @@ def tune_model(
     *inputs: Any,
     target: str | Target | None = None,
     trials: Trials = 2000,
+    seconds: float | None = None,
     log: str | os.PathLike[str] | None = None,
     backward: bool = False,
     on_progress: OnProgress | None = None,
@@ -39,7 +40,7 @@ def tune_model(
     tuned. `backward`: those of training instead, forward and backward. With that log `torch.compile(model,
     backend="autosched")` then searches nothing. `target` is by default the device of the inputs, on a CPU with as many
     threads as PyTorch has: what the backend looks up. `trials` are those of all kernels together; each goes where it
-    should take most off the sum of their times.
+    should take most off the sum of their times. `seconds` limits the time, as for `tune`.
 
     Raises:
         InputError: no graph of it has a kernel; the message has the reasons. And as `tune_many`; and what the model
@@ -55,7 +56,9 @@ def tune_model(
         reasons = "; ".join(dict.fromkeys(found.refused)) or "Dynamo captures none"
         raise InputError(f"no graph of {name} has a kernel: {reasons}")
     weighted = [(p.traced, p.times) for p in found.problems]
-    return tune_many(weighted, target or found.problems[0].target, trials, log=log, on_progress=on_progress)
+    return tune_many(
+        weighted, target or found.problems[0].target, trials, seconds=seconds, log=log, on_progress=on_progress
+    )
 
 
 def _with_gradient(results: Any) -> None:
@@ -96,9 +99,8 @@ class _Collector:
         """The compiler of one kind of graphs."""
 
         def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            for problem in traced_problems(
-                DividedGraph(graph, tuple(inputs), weights_of(inputs, kind)), kind, strict=False
-            ).values():
+            divided = DividedGraph(graph, tuple(inputs), weights_of(inputs, kind))
+            for problem in traced_problems(divided, kind, strict=False).values():
                 if isinstance(problem, TracedProblem):
                     self.problems.append(problem)
                 else:

@@ -28,9 +28,9 @@ class TuneResult:
     the duration, the start of the workers included (of several concurrent searches, its part of the time); `disturbed`
     describes slowdowns of the machine meanwhile, if any. `ending` is the reason why it stopped: all was "known" before,
     the wanted number of "trials" was reached, it "converged" (too little was expected of more trials), the search space
-    was "exhausted", Ctrl-C "interrupted" it, or the workload is "unfit": its data does not fit here. `remaining_gain`
-    is the expected gain of more trials, None without a kernel. `guidance` has the sources of its warm start, and their
-    gain or loss. `lost` counts the schedules that the measurer never answered.
+    was "exhausted", its "time" was over, Ctrl-C "interrupted" it, or the workload is "unfit": its data does not fit
+    here. `remaining_gain` is the expected gain of more trials, None without a kernel. `guidance` has the sources of its
+    warm start, and their gain or loss. `lost` counts the schedules that the measurer never answered.
     """
 
     workload: Workload
@@ -126,6 +126,8 @@ class TuneResult:
             "converged": f"stopped after {self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known "
             f"before, with {self.remaining_gain}",
             "exhausted": f"the whole search space: {self.trials_done} trials now, {self.trials_known} known before",
+            "time": f"{self.trials_done} trials until its time was over, {self.wall_s:.1f} s, {self.trials_known} "
+            "known before",
             "unfit": "its inputs cannot be set up here",
             "interrupted": f"interrupted after {self.trials_done} trials, {self.trials_known} known before; "
             "run it again to go on",

@@ -21,6 +21,7 @@ from autosched.tuning.searching.preparation import Trials, device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
 from autosched.tuning.searching.sources import OtherLogs, Sources
+from autosched.tuning.searching.time_limit import check_seconds
 from autosched.tuning.traced_result import TracedTuneResult
 from cost_models import CostModel, SharedModel
 from search_spaces import Target, Workload
@@ -34,6 +35,7 @@ def tune(
     *,
     strategy: str | StrategyFactory = ...,
     cost_model: str | CostModel = ...,
+    seconds: float | None = ...,
     seed: int = ...,
     log: str | os.PathLike[str] | None = ...,
     history: OtherLogs = ...,
@@ -52,6 +54,7 @@ def tune(
     *,
     strategy: str | StrategyFactory = ...,
     cost_model: str | CostModel = ...,
+    seconds: float | None = ...,
     seed: int = ...,
     log: str | os.PathLike[str] | None = ...,
     history: OtherLogs = ...,
@@ -69,6 +72,7 @@ def tune(
     *,
     strategy: str | StrategyFactory = "evolutionary",
     cost_model: str | CostModel = "xgboost",
+    seconds: float | None = None,
     seed: int = 0,
     log: str | os.PathLike[str] | None = None,
     history: OtherLogs = None,
@@ -83,6 +87,7 @@ def tune(
     distinct schedules in the log in the end, those of earlier runs included: a second call on the same log measures
     nothing again, and an interrupted search resumes; for a function, of every kernel. "auto" stops where less than 1 %
     is expected of three times as many. A record does not count if this version makes another kernel of its schedule.
+    `seconds` limits the time of the searches; finals take some more, and a kernel without any success goes on.
     `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is the timing policy: with "cold" or "hot"
     caches, or launched by a CUDA "graph".
 
@@ -105,6 +110,7 @@ def tune(
         EmptySearchSpaceError: no schedule is legal.
         LogError: the log cannot be read or written, or has no folder.
     """
+    check_seconds(seconds)
     prepare_one = functools.partial(
         prepare,
         trials=trials,
@@ -121,30 +127,32 @@ def tune(
     if isinstance(op, Traced):
         device = device_for(target, measurer is not None, backend)
         added = WeightedSearches(device, functools.partial(prepare_one, target=device))
-        return _tuned(op.for_target(device), added, measurer)
-    return run(prepare_one(op, target), measurer)
+        return _tuned(op.for_target(device), added, measurer, seconds)
+    return run(prepare_one(op, target), measurer, seconds)
 
 
-def _tuned(traced: Traced, added: WeightedSearches, measurer: Measurer | None) -> TracedTuneResult:
+def _tuned(
+    traced: Traced, added: WeightedSearches, measurer: Measurer | None, seconds: float | None
+) -> TracedTuneResult:
     """All kernels of a function over one session, in the order of their expected gains."""
     added.add_cut(traced, 1.0)
     gradient = Gradient(added.searches, added.weights)
     if not all(search.complete for search in added.searches):
-        run_all(added.searches, gradient, measurer)
+        run_all(added.searches, gradient, measurer, seconds)
     for search in added.searches:
         if search.unfit is not None:
             raise search.unfit
     return TracedTuneResult(traced, spent_on(added.searches, added.weights(), gradient.turns))
 
 
-def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
+def run(search: Search, measurer: Measurer | None = None, seconds: float | None = None) -> TuneResult:
     """The second part of `tune`: search, measuring on this machine unless a measurer is given.
 
     Raises:
         As `tune`.
     """
     if not search.complete:
-        run_all([search], Alone(search), measurer)
+        run_all([search], Alone(search), measurer, seconds)
     if search.unfit is not None:
         raise search.unfit
     return TuneResult.of(search)

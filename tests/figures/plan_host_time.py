@@ -1,40 +1,62 @@
-"""What a call of a traced function costs the host, by the number of its launches: microseconds until it returns.
+"""What a call of a compiled model costs the host, by the number of its launches: microseconds until it returns.
 
-python tests/figures/plan_host_time.py [--layers 10 20 40] [--calls 200]
+python tests/figures/plan_host_time.py [--layers 4 8 16] [--calls 200]
 
-Each layer is a product and a softmax of small matrices, in kernels that are not tuned. On a GPU the device is waited
+Each layer is a norm and two products of small matrices, in kernels that are not tuned. On a GPU the device is waited
 for before every call, and not within it: what is timed is checking the tensors, allocating, and launching; on a CPU the
-kernels' own time is in it. `per launch` is the slope between the least and the greatest number of launches, `fixed` the
-rest.
+kernels' own time is in it. `plan` is the compiled graph without Dynamo, launched kernel by kernel, `graph` the same as
+a CUDA graph, `moved` what a user calls (with Dynamo's guards) as a CUDA graph, with another input at every call,
+`compiled` what a user calls, kernel by kernel. `per launch` is the slope of `plan` between the least and the greatest
+number of launches, `fixed` the rest.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-import autosched
 from autosched.machine import devices
+from autosched.torch_compile import graph_compiler
+from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.composition import PlannedGraph
+from autosched.torch_compile.options import Mode, Options
+from autosched.tracing import TracedFunction, TracedKernel
+from search_spaces import Target
 
 sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 from untuned import untuned_kernels
 
+ROWS, WIDTH = 16, 64
+# Kernels that were made, by the key of a workload.
+KNOWN: dict[str, Any] = {}
 
-def layers(count: int) -> Callable[[Tensor, Tensor], Tensor]:
-    def layered(x: Tensor, weight: Tensor) -> Tensor:
-        for _ in range(count):
-            x = (x @ weight).softmax(-1)
-        return x
 
-    return layered
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = x + self.down(F.gelu(self.up(self.norm(x))))
+        return made
+
+
+def kernels(traced: TracedFunction, target: Target, log: object) -> TracedKernel:
+    """Any kernels in the place of tuned ones."""
+    traced = traced.for_target(target)
+    KNOWN.update(untuned_kernels([w for w in traced.workloads if w.key not in KNOWN], target))
+    return TracedKernel(traced, KNOWN)
 
 
 def host_us(call: Callable[[], object], calls: int, wait: Callable[[], None]) -> float:
@@ -50,27 +72,52 @@ def host_us(call: Callable[[], object], calls: int, wait: Callable[[], None]) ->
     return statistics.median(found) * 1e6
 
 
+def compiled(model: nn.Module, mode: Mode, x: Tensor) -> tuple[Callable[..., Any], Callable[[], object], int]:
+    """The compiled model, a call of its plan alone, and the number of its launches."""
+    calls: list[tuple[PlannedGraph, list[Any]]] = []
+    reports: list[Any] = []
+    usual = PlannedGraph.__call__
+
+    def noted(graph: PlannedGraph, inputs: list[Any]) -> list[Any]:
+        calls.append((graph, [*inputs]))
+        return usual(graph, inputs)
+
+    torch.compiler.reset()
+    PlannedGraph.__call__ = noted  # type: ignore[method-assign]
+    made = torch.compile(model, backend=backend_of(Options(mode, strict=True), reports.append))
+    torch.testing.assert_close(made(x), model(x), rtol=2e-2, atol=2e-2)
+    PlannedGraph.__call__ = usual  # type: ignore[method-assign]
+    graph, inputs = calls[-1]
+    return made, lambda: graph([*inputs]), reports[0].kernels
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, nargs="+", default=[10, 20, 40])
+    parser.add_argument("--layers", type=int, nargs="+", default=[4, 8, 16])
     parser.add_argument("--calls", type=int, default=200)
     given = parser.parse_args()
     on_gpu = torch.cuda.is_available()
-    target = devices.resolve(None) if on_gpu else devices.cpu_target(1)
     device, dtype = ("cuda", torch.float16) if on_gpu else ("cpu", torch.float32)
-    wait = torch.cuda.synchronize if on_gpu else lambda: None
-    x, weight = (torch.randn(n, 64, device=device, dtype=dtype) for n in (16, 64))
-    print(f"{'launches':>8} {'call µs':>9} {'eager µs':>9}   on {target.label}")
-    found = {}
+    wait: Callable[[], None] = torch.cuda.synchronize if on_gpu else lambda: None
+    torch.set_num_threads(1)
+    graph_compiler.replay = kernels  # type: ignore[attr-defined]
+    x = torch.randn(ROWS, WIDTH, device=device, dtype=dtype)
+    print(f"on {(devices.resolve(None) if on_gpu else devices.cpu_target(1)).label}; µs")
+    print("layers launches      plan     graph     moved  compiled     eager")
+    found: dict[int, float] = {}
     for count in given.layers:
-        function = layers(count)
-        traced = autosched.trace(function, x, weight)
-        kernel = autosched.TracedKernel(traced, untuned_kernels(traced.workloads, target))
-        torch.testing.assert_close(kernel(x, weight), function(x, weight), rtol=1e-2, atol=1e-3)
-        launches = len(traced.launched)
-        found[launches] = host_us(partial(kernel, x, weight), given.calls, wait)
-        eager = host_us(partial(function, x, weight), given.calls, wait)
-        print(f"{launches:>8} {found[launches]:>9.1f} {eager:>9.1f}")
+        torch.manual_seed(0)
+        model = nn.Sequential(*(Layer() for _ in range(count))).to(device, dtype).requires_grad_(False)
+        time_of = partial(host_us, calls=given.calls, wait=wait)
+        with torch.no_grad():
+            called, plan, launches = compiled(model, "default", x)
+            found[launches] = time_of(plan)
+            row = [found[launches], float("nan"), float("nan"), time_of(partial(called, x)), time_of(partial(model, x))]
+            if on_gpu:
+                graphed, graph, _ = compiled(model, "reduce-overhead", x)
+                inputs = itertools.cycle([x.clone() for _ in range(3)])
+                row[1], row[2] = time_of(graph), time_of(lambda: graphed(next(inputs)))  # noqa: B023
+        print(f"{count:>6} {launches:>8} " + " ".join(f"{us:>9.1f}" for us in row))
     least, greatest = min(found), max(found)
     if least < greatest:
         slope = (found[greatest] - found[least]) / (greatest - least)

@@ -4,9 +4,11 @@ python tests/figures/tracing_time.py                    the table; needs `transf
 python tests/figures/tracing_time.py ViT-B LSTM …       some of its rows
 python tests/figures/tracing_time.py --growth           the same of twice the layers or steps
 python tests/figures/tracing_time.py --profile ViT-B    where the time of one goes, in this process
+python tests/figures/tracing_time.py --compiled         models under torch.compile: from AOTAutograd's graph to kernels
 
 Each is traced at full size from its configuration, with random weights and what has no kernel left to PyTorch, and then
-cut for an H200, in a process of its own, on one thread. Nothing is run.
+cut for an H200, in a process of its own, on one thread. Nothing is run. Models under torch.compile have weights without
+data, in float16; a row says how often each of their segments is there.
 """
 
 from __future__ import annotations
@@ -25,9 +27,16 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch._subclasses import FakeTensorMode
 
 from autosched import trace
+from autosched.torch_compile.backend import by_graphs, compiled_once
+from autosched.torch_compile.composition import composed
+from autosched.torch_compile.graphs import weights_of
+from autosched.torch_compile.problems import TracedProblem, traced_problems
+from autosched.torch_compile.reports import Kind
+from autosched.torch_compile.segments import DividedGraph
 from search_spaces import target_named
 
 # A row that takes longer is ended.
@@ -204,6 +213,84 @@ GROWTH: dict[str, tuple[Callable[[], Case], Callable[[], Case]]] = {
 }
 
 
+def first_result(config: Any) -> Callable[..., Any]:
+    from transformers import AutoModel
+
+    model = AutoModel.from_config(config, dtype=torch.float16).eval()
+    return lambda x: model(x, **({"use_cache": False} if hasattr(config, "use_cache") else {}))[0]
+
+
+def bert_large() -> tuple[Callable[..., Any], Tensor]:
+    from transformers import BertConfig
+
+    config = BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
+    return first_result(config), torch.zeros(8, 128, dtype=torch.int64)
+
+
+def llama_8b() -> tuple[Callable[..., Any], Tensor]:
+    from transformers import LlamaConfig
+
+    config = LlamaConfig(vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32)
+    config.num_attention_heads, config.num_key_value_heads = 32, 8
+    return first_result(config), torch.zeros(1, 2048, dtype=torch.int64)
+
+
+def vit_large() -> tuple[Callable[..., Any], Tensor]:
+    from transformers import CLIPVisionConfig
+
+    config = CLIPVisionConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
+    config.patch_size = 14
+    return first_result(config), torch.empty(8, 3, 224, 224, dtype=torch.float16)
+
+
+def densenet_201() -> tuple[Callable[..., Any], Tensor]:
+    import torchvision
+
+    images = torch.empty(8, 3, 224, 224, dtype=torch.float16)
+    return torchvision.models.densenet201(weights=None).half().eval(), images
+
+
+# Called without data.
+COMPILED: dict[str, Callable[[], tuple[Callable[..., Any], Tensor]]] = {
+    "BERT-large 8×128": bert_large,
+    "Llama-3-8B 1×2048": llama_8b,
+    "ViT-L/14 ×8": vit_large,
+    "DenseNet-201 ×8": densenet_201,
+}
+
+
+def compiled(name: str) -> str:
+    """The row of a model under torch.compile: seconds of the processor, since AOTAutograd ended."""
+    rows = []
+
+    def compiler(kind: Kind) -> Callable[..., Any]:
+        def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            begin = time.process_time()
+            divided = DividedGraph(graph, tuple(inputs), weights_of(inputs, kind))
+            problems = traced_problems(divided, kind, strict=False).values()
+            middle = time.process_time()
+            cut = [p.traced.for_target(target_named("h200")) for p in problems if isinstance(p, TracedProblem)]
+            seconds = [middle - begin, time.process_time() - middle]
+            times = " + ".join(f"{n} × {s.operators}" for s, n in divided.problems)
+            launches = sum(len(c.launched) * n for c, (_, n) in zip(cut, divided.problems, strict=True))
+            rows.append(f"| {name} | {seconds[0]:.1f} | {seconds[1]:.1f} | {sum(seconds):.1f} | {launches} | {times} |")
+            return composed(divided, [(s, s.module.forward) for s in divided.segments])
+
+        return compile_graph
+
+    with FakeTensorMode(), torch.no_grad():
+        model, given = COMPILED[name]()
+        compiled_once(model, by_graphs(compiler), given, dynamic=False)
+    return "\n".join(rows)
+
+
+def show_compiled(names: Sequence[str]) -> None:
+    print("| model | trace, s | cut for an H200, s | both, s | launches | segments, operators of each |")
+    print("|---|---|---|---|---|---|")
+    for name in names or COMPILED:
+        print(apart(functools.partial(compiled, name)), flush=True)
+
+
 def measured(case: Case) -> Row:
     inputs = [x.requires_grad_(case.backward) for x in case.inputs]
     begin = time.perf_counter()
@@ -215,15 +302,19 @@ def measured(case: Case) -> Row:
     return Row(middle - begin, end - middle, len(launched))
 
 
-def apart(case: Callable[[], Case]) -> Row | str:
-    """The row measured in a process of its own; or why there is none."""
+def measured_apart(case: Callable[[], Case]) -> Row | str:
+    return apart(lambda: measured(case()))
+
+
+def apart(work: Callable[[], Row | str]) -> Row | str:
+    """The row made in a process of its own; or why there is none."""
     context = multiprocessing.get_context("fork")
     answers: multiprocessing.Queue[Row | str] = context.Queue()
 
     def run() -> None:
         torch.set_num_threads(1)
         try:
-            answers.put(measured(case()))
+            answers.put(work())
         except Exception as error:
             answers.put(f"{type(error).__name__}: {error}"[:200])
 
@@ -241,7 +332,7 @@ def apart(case: Callable[[], Case]) -> Row | str:
 def show(names: Sequence[str]) -> None:
     print("| traced | trace, s | cut for an H200, s | both, s | launches |\n|---|---|---|---|---|")
     for name in names or CASES:
-        row = apart(CASES[name])
+        row = measured_apart(CASES[name])
         if isinstance(row, Row):
             both = row.trace_s + row.target_s
             print(f"| {name} | {row.trace_s:.1f} | {row.target_s:.1f} | {both:.1f} | {row.launches} |", flush=True)
@@ -254,7 +345,7 @@ def show_growth(names: Sequence[str]) -> None:
     for name, pair in GROWTH.items():
         if names and not any(name.startswith(n) for n in names):
             continue
-        rows = [apart(case) for case in pair]
+        rows = [measured_apart(case) for case in pair]
         seconds = [r.trace_s + r.target_s for r in rows if isinstance(r, Row)]
         if len(seconds) == 2:
             print(f"| {name} | {seconds[0]:.1f} | {seconds[1]:.1f} | {seconds[1] / seconds[0]:.2f} |", flush=True)
@@ -276,12 +367,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"some of {', '.join(CASES)}")
     parser.add_argument("--growth", action="store_true", help="with twice as many layers or steps")
+    parser.add_argument("--compiled", action="store_true", help=f"models: {', '.join(COMPILED)}")
     parser.add_argument("--profile", metavar="NAME", help="where the time of one goes")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     # What PyTorch sets up once.
     trace(lambda a, b: torch.relu(a @ b), torch.empty(64, 64), torch.empty(64, 64))
-    if given.profile:
+    if given.compiled:
+        show_compiled(given.names)
+    elif given.profile:
         show_profile(given.profile)
     elif given.growth:
         show_growth(given.names)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,27 +22,37 @@ from autosched.backends.gpu.launch import DONE, CudaLauncher, launch_of
 from autosched.backends.gpu.tensor_maps import EncodedMap, EncodedMaps
 from autosched.machine.torch_internals import current_device, current_stream
 
+if TYPE_CHECKING:
+    from autosched.backends.gpu.graph import CudaGraph
+
 _VALUE_BYTES = 8
 
 
 class CudaBatch:
     """Launches on one device: `batch(addresses)` enqueues them on its current stream, given the addresses of all bases.
 
-    Threads may call it at the same time, and CUDA graphs capture it.
+    Threads may call it at the same time, and CUDA graphs capture it. `kernels`: of each launch, the
+    numbers of those that run; `read_by_steps`: for each step, the numbers of the bases whose addresses it reads.
     """
 
     def __init__(self, launches: Sequence[PlacedLaunch]) -> None:
         """`launches`: of a `CudaLauncher` each. Raises LoadError when the driver is too old."""
         launchers = [launch.launcher for launch in launches if isinstance(launch.launcher, CudaLauncher)]
-        self._launchers = tuple(launchers)
-        self._bases = sorted({base for launch in launches for base, _ in (*launch.places, launch.workspace)})
+        self.launchers = tuple(launchers)
+        self.kernels = [_kernels_of(launch, own) for launch, own in zip(launches, launchers, strict=True)]
+        self._bases = sorted({base for x in launches for base, _ in (*x.places, x.workspace, *x.prepared)})
         numbers = {base: n for n, base in enumerate(self._bases)}
         # After the bases comes 0, to which constants are added.
         values = [v for x, own in zip(launches, launchers, strict=True) for v in _values(x, own, numbers)]
+        self.read_by_steps = [
+            {numbers[base] for base in read}
+            for launch, own in zip(launches, launchers, strict=True)
+            for read in _bases_of_steps(launch, own)
+        ]
         self._index = np.array([number for number, _ in values], np.intp)
         self._offsets = np.array([offset for _, offset in values], np.uint64)
-        self._enqueue = enqueueing()
-        self._idle: list[_Parameters] = []
+        self.enqueue = enqueueing()
+        self._idle: list[Parameters] = []
 
     def __call__(self, addresses: Sequence[int]) -> None:
         """Enqueue all.
@@ -50,7 +60,7 @@ class CudaBatch:
         Raises:
             RuntimeError: the driver reports an error, which may be that of a kernel launched earlier.
         """
-        first = self._launchers[0]
+        first = self.launchers[0]
         if current_device() != first.device:
             # Kernels run in the context that is current, and so does the default stream.
             with torch.cuda.device(first.device):
@@ -58,17 +68,36 @@ class CudaBatch:
         try:
             parameters = self._idle.pop()
         except IndexError:
-            parameters = _Parameters(self._launchers)
+            parameters = Parameters(self.launchers, self.kernels)
         stream = current_stream(first.device)
         parameters.use_stream(stream)
-        bases = [addresses[base] for base in self._bases]
+        bases = self.bases_at(addresses)
         if bases != parameters.bases:
-            parameters.fill(bases, self._index, self._offsets)
-        status = self._enqueue(parameters.address, parameters.count, stream)
+            self.fill(parameters, bases)
+        status = self.enqueue(parameters.address, parameters.count, stream)
         if status != DONE:
-            first.enqueue_again(status, lambda: self._enqueue(parameters.address, parameters.count, stream))
+            first.enqueue_again(status, lambda: self.enqueue(parameters.address, parameters.count, stream))
         self._idle.append(parameters)
         return None
+
+    def bases_at(self, addresses: Sequence[int]) -> list[int]:
+        """The addresses of the bases that its launches read or write, in order."""
+        return [addresses[base] for base in self._bases]
+
+    def fill(self, parameters: Parameters, bases: list[int]) -> None:
+        """Let all values be those for bases at these addresses.
+
+        Raises:
+            RuntimeError: the driver makes no tensor map of such an address.
+        """
+        parameters.fill(bases, self._index, self._offsets)
+
+    def graph(self) -> CudaGraph:
+        """The same as one CUDA graph."""
+        # It is made of batches.
+        from autosched.backends.gpu.graph import CudaGraph
+
+        return CudaGraph(self)
 
 
 def _values(launch: PlacedLaunch, launcher: CudaLauncher, numbers: dict[int, int]) -> list[tuple[int, int]]:
@@ -79,16 +108,37 @@ def _values(launch: PlacedLaunch, launcher: CudaLauncher, numbers: dict[int, int
     base, begin = launch.workspace
     for slot, offset in layout.workspaces:
         values[slot] = numbers[base], begin + offset
+    for slot, (base, offset) in zip(layout.prepared, launch.prepared, strict=False):
+        values[slot] = numbers[base], offset
     return values
 
 
-class _Parameters:
+def _bases_of_steps(launch: PlacedLaunch, launcher: CudaLauncher) -> Iterator[set[int]]:
+    """For each step of a launch, the bases whose addresses it reads."""
+    layout = launcher.layout
+    base_of = dict(enumerate(base for base, _ in launch.places))
+    base_of |= {slot: launch.workspace[0] for slot, _ in layout.workspaces}
+    base_of |= dict(zip(layout.prepared, (base for base, _ in launch.prepared), strict=False))
+    for slot, _ in layout.zeroed:
+        yield {base_of[slot]}
+    for number in _kernels_of(launch, launcher):
+        mapped = [m.slot for m in layout.maps if m.kernel == number]
+        yield {base_of[slot] for slot in (*layout.parameters[number], *mapped) if slot in base_of}
+
+
+def _kernels_of(launch: PlacedLaunch, launcher: CudaLauncher) -> Sequence[int]:
+    """The numbers of the kernels that a launch runs."""
+    return launcher.called if launch.prepared else range(len(launcher.kernels))
+
+
+class Parameters:
     """The memory that the driver reads during one call: so many steps at an `address`, and all that these point to.
 
     `bases`: the addresses that it was filled with.
     """
 
-    def __init__(self, launchers: Sequence[CudaLauncher]) -> None:
+    def __init__(self, launchers: Sequence[CudaLauncher], kernels: Sequence[Sequence[int]]) -> None:
+        """`kernels`: of each launcher, the numbers of those to launch."""
         counts = [len(launcher.layout.values) for launcher in launchers]
         begins = list(itertools.accumulate(counts, initial=0))
         self.values = np.zeros(begins[-1], np.uint64)
@@ -100,24 +150,26 @@ class _Parameters:
         self._maps: list[tuple[Any, int, EncodedMaps]] = []
         self._mapped: list[int] = []
         self._found: list[EncodedMap] = []
-        words = [w for own, begin in zip(launchers, begins, strict=False) for w in self._words(own, begin)]
+        launched = zip(launchers, kernels, begins, strict=False)
+        words = [w for own, numbers, begin in launched for w in self._laid_out(own, numbers, begin)]
         self._steps = (ctypes.c_uint64 * len(words))(*words)
         self.address, self.count = ctypes.addressof(self._steps), len(words) // STEP_WORDS
 
-    def _words(self, launcher: CudaLauncher, begin: int) -> list[int]:
-        """The steps of a launch, whose values begin at a number."""
+    def _laid_out(self, launcher: CudaLauncher, kernels: Sequence[int], begin: int) -> list[int]:
+        """The steps of a launch of some kernels, whose values begin at a number."""
         layout, first = launcher.layout, self.values.ctypes.data + _VALUE_BYTES * begin
         words = [w for slot, size in layout.zeroed for w in (0, first + _VALUE_BYTES * slot, size)]
         pointers = [
             (ctypes.c_void_p * len(slots))(*(first + _VALUE_BYTES * s for s in slots)) for slots in layout.parameters
         ]
-        for kernel, function, parameters in zip(launcher.kernels, launcher.functions, pointers, strict=True):
-            launch = launch_of(kernel)
+        for number in kernels:
+            launch = launch_of(launcher.kernels[number])
             self._launches.append(launch)
-            words += [launch.getPtr(), int(function), ctypes.addressof(parameters)]
+            words += [launch.getPtr(), int(launcher.functions[number]), ctypes.addressof(pointers[number])]
         self._pointers += pointers
-        self._maps += [(pointers[m.kernel], m.parameter, m.maps) for m in layout.maps]
-        self._mapped += [begin + m.slot for m in layout.maps]
+        maps = [m for m in layout.maps if m.kernel in kernels]
+        self._maps += [(pointers[m.kernel], m.parameter, m.maps) for m in maps]
+        self._mapped += [begin + m.slot for m in maps]
         return words
 
     def use_stream(self, stream: int) -> None:
@@ -143,3 +195,12 @@ class _Parameters:
             # As long as the pointers are.
             self._found = found
         self.bases = bases
+
+    def words(self, step: int) -> tuple[int, int, int]:
+        """The words of a step (`enqueueing.STEP_WORDS`)."""
+        first, second, third = self._steps[step * STEP_WORDS : (step + 1) * STEP_WORDS]
+        return first, second, third
+
+    def value_at(self, address: int) -> int:
+        """One of its values, by the address of that."""
+        return int(self.values[(address - self.values.ctypes.data) // _VALUE_BYTES])

@@ -79,7 +79,7 @@ class CudaLauncher:
         (self._context,) = _loaded(driver.cuCtxGetCurrent())
         self._arguments = tuple(b for b in program.buffers if b.role != "workspace")
         self._program = program
-        self._called = tuple(n for n, prepared in enumerate(program.preparing) if not prepared)
+        self.called = tuple(n for n, prepared in enumerate(program.preparing) if not prepared)
         self._modules: list[Any] = []
         self._idle: list[_Call] = []
         self.kernels = tuple(kernels)
@@ -128,7 +128,7 @@ class CudaLauncher:
         # Kept until everything is enqueued.
         workspace = self._workspace(size) if size else None
         address = 0 if workspace is None else workspace.data_ptr()
-        return self._launch(addresses, address, prepared, self._called if prepared else None)
+        return self._launch(addresses, address, prepared, self.called if prepared else None)
 
     def prepare(self, number: int, constant: int, memory: torch.Tensor | None = None) -> torch.Tensor:
         """Enqueue the kernels that fill the prepared workspace of this number; returns its memory.
@@ -185,10 +185,9 @@ class CudaLauncher:
             status = enqueue()
         _launched(status)
 
-    @property
-    def workspace_bytes(self) -> int:
-        """The memory for workspaces of a launch in a batch."""
-        return self.layout.workspace_bytes
+    def workspace_bytes(self, prepared: bool) -> int:
+        """Bytes for the workspaces of a launch in a batch; with `prepared` ones, for the rest of them."""
+        return self.layout.called_bytes if prepared else self.layout.workspace_bytes
 
     def batch(self, launches: Sequence[PlacedLaunch]) -> Batch:
         """Launches of CudaLaunchers on one device as one."""

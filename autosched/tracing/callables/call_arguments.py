@@ -66,11 +66,15 @@ def argument_of(leaf: Leaf, device: torch.device, alignment: int) -> Argument | 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Taken:
-    """The arguments of a call as kernels read them, and their addresses; `copied`: some are copies."""
+    """The arguments of a call as kernels read them, and their addresses; `copied`: some are copies.
+
+    `static`: an object that is another one whenever a static one has changed; None where there is none.
+    """
 
     tensors: Sequence[Tensor]
     addresses: Sequence[int]
     copied: bool
+    static: object = None
 
 
 class CallArguments:
@@ -81,6 +85,9 @@ class CallArguments:
         self._all = tuple(argument_of(s, device, alignment) for s in leaves)
         self._static = tuple(n for n, s in enumerate(leaves) if s.static)
         self._moving = tuple(n for n, s in enumerate(leaves) if not s.static)
+        # From those that move and then the static ones to the order of a call, where that is another one.
+        apart = [*self._moving, *self._static]
+        self._order = None if apart == sorted(apart) else tuple(map(apart.index, range(len(apart))))
         self._expected = tuple(self._all[n].expected for n in self._moving)
         self._seen = StaticTensors([self._all[n] for n in self._static])
 
@@ -92,7 +99,7 @@ class CallArguments:
         """
         if len(tensors) != len(self._all):
             self.check(tensors)
-        moving = [tensors[n] for n in self._moving] if self._static else tensors
+        moving = tensors[: len(self._moving)] if self._order is None else [tensors[n] for n in self._moving]
         found = ready_addresses(moving, self._expected, self._device, self._alignment)
         copied = found is None
         if found is None:
@@ -104,15 +111,14 @@ class CallArguments:
     def _with_static(
         self, tensors: Sequence[Tensor], moving: Sequence[Tensor], found: Sequence[int], copied: bool
     ) -> Taken:
-        seen = self._seen.seen([tensors[n] for n in self._static])
-        usable, addresses = list(tensors), [0] * len(tensors)
-        for number, tensor, address in zip(self._moving, moving, found, strict=True):
-            usable[number], addresses[number] = tensor, address
-        for number, address in zip(self._static, seen.addresses, strict=True):
-            addresses[number] = address
+        static = [*tensors[len(moving) :]] if self._order is None else [tensors[n] for n in self._static]
+        seen = self._seen.seen(static)
         for number, copy in seen.copies.items():
-            usable[self._static[number]] = copy
-        return Taken(usable, addresses, copied or bool(seen.copies))
+            static[number] = copy
+        usable, addresses = [*moving, *static], [*found, *seen.addresses]
+        if self._order is not None:
+            usable, addresses = [usable[n] for n in self._order], [addresses[n] for n in self._order]
+        return Taken(usable, addresses, copied or bool(seen.copies), seen)
 
     def check(self, tensors: Sequence[Tensor]) -> None:
         """Raise InputError where kernels can read neither these tensors nor copies of them."""

@@ -85,6 +85,11 @@ class TracedFunction:
             self._for_targets[target] = self._cut_for(target)
         return self._for_targets[target]
 
+    def noted_for(self, target: Target) -> TracedFunction:
+        """Itself, noted to be the cut for a target."""
+        self._for_targets[target] = self
+        return self
+
     def _cut_for(self, target: Target) -> TracedFunction:
         if self.again is None:
             return self

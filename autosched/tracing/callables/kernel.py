@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from autosched.kernels.kernel import Kernel
-from autosched.planning import Plan
+from autosched.planning import Plan, Slot
 from autosched.tracing.callables.call_arguments import CallArguments, argument_of
 from autosched.tracing.callables.function import TracedFunction
-from autosched.tracing.callables.steps import PlannedFunction, reader, slot_numbers
+from autosched.tracing.callables.steps import Draft, Reader, Region, ResultRegion, ordered_leaves, reader, slot_of
 from autosched.tracing.callables.whole_check import Claim, FirstUse
 from autosched.tracing.callables.writing import Writing
 from autosched.tracing.capture.capture import capture
-from autosched.tracing.values.values import Leaf, Value
+from autosched.tracing.values.values import Value
 from search_spaces import InputError, Target
 from search_spaces.workloads.strides import same_places
 
 _BREAKS_GRAPHS = "the kernels of a traced function are no operator; those of one workload are, autosched.Kernel"
+
+
+@dataclass(frozen=True)
+class _LaidOut:
+    """What a call runs, and reads its results with. `noticed`: a change of a constant is one of a static argument."""
+
+    plan: Plan
+    noticed: bool
+    writing: Writing | None
+    results: tuple[Reader, ...]
 
 
 class TracedKernel:
@@ -44,10 +55,6 @@ class TracedKernel:
         self._by_key = kernels
         self.trained = tuple(s.name for s in traced.leaves if s.trained)
         self.first_use = FirstUse(self._claim)
-        self._slots = slot_numbers(traced)
-        self._writing = Writing(traced, self._slots) if traced.written else None
-        apart = self._writing.apart if self._writing is not None else lambda _, read: read
-        self._results = [apart(r, reader(r, self._slots)) for r in traced.results]
         # The results of most functions need no call of a pytree.
         self._bare, self._tuple = traced.structure.is_bare, traced.structure.is_tuple
         # Without kernels it runs wherever its tensors are.
@@ -56,16 +63,43 @@ class TracedKernel:
     def _bind(self, device: torch.device) -> None:
         """Prepare everything that calls on this device share."""
         self.device = device
-        self._alignment = self.kernels[0].inputs[0].alignment if self.kernels else 1
-        self._arguments = CallArguments(self.traced.name, self.traced.arguments, device, self._alignment)
-        self._constants = [
-            argument_of(s, device, self._alignment).usable(s.tensor.detach().to(device))
-            for s in self._slots
-            if isinstance(s, Leaf) and s.tensor is not None and s not in self.traced.places
-        ]
-        self._changing = {s: argument_of(s, device, self._alignment) for s in self.traced.places}
-        planned = PlannedFunction(self.traced, self._by_key, device, self._alignment)
-        self._plan = Plan(planned.slots, planned.steps, planned.kept, device)
+        self.alignment = self.kernels[0].inputs[0].alignment if self.kernels else 1
+        self._arguments = CallArguments(self.traced.name, self.traced.arguments, device, self.alignment)
+        leaves = ordered_leaves(self.traced)
+        # Those that its kernels read, of the tensors that the function closes over and leaves as they are.
+        self.constants = tuple(
+            argument_of(s, device, self.alignment).usable(s.tensor.detach().to(device))
+            for s in leaves
+            if s.tensor is not None and s not in self.traced.places
+        )
+        self._changing = {s: argument_of(s, device, self.alignment) for s in self.traced.places}
+        self._laid_out: _LaidOut | None = None
+
+    def _lay_out(self) -> _LaidOut:
+        """The plan of a call, made at the first one: steps that are added to another's plan need none."""
+        leaves = ordered_leaves(self.traced)
+        draft = Draft(self.device, self.alignment, [Slot() for _ in leaves])
+        there: dict[Value, Region] = {s: Region(n) for n, s in enumerate(leaves)}
+        memory = draft.add(self.traced, self._by_key, there)
+        writing = Writing(self.traced, memory) if self.traced.written else None
+        apart = writing.apart if writing is not None else lambda _, read: read
+        values = (*self.traced.results, *(w.value for w in self.traced.written))
+        self._laid_out = made = _LaidOut(
+            Plan(draft.slots, draft.steps, {slot_of(v, memory) for v in values}, self.device),
+            draft.prepared <= {n for n, s in enumerate(self.traced.arguments) if s.static},
+            writing,
+            tuple(apart(r, reader(r, memory)) for r in self.traced.results),
+        )
+        return made
+
+    def add_to(self, draft: Draft, arguments: Sequence[Region], constants: Sequence[Region]) -> list[ResultRegion]:
+        """Add its steps to a draft, for arguments and `constants` that lie there; returns where its results lie.
+
+        Only of a function that changes nothing.
+        """
+        leaves: dict[Value, Region] = dict(zip(ordered_leaves(self.traced), (*arguments, *constants), strict=True))
+        memory = draft.add(self.traced, self._by_key, leaves)
+        return [ResultRegion.of(value, memory) for value in self.traced.results]
 
     def __repr__(self) -> str:
         return f"<TracedKernel {self.traced.label}: {self.traced.parts}>"
@@ -160,18 +194,22 @@ class TracedKernel:
         if not self.kernels and tensors and isinstance(tensors[0], Tensor) and tensors[0].device != self.device:
             self._bind(tensors[0].device)
         taken = self._arguments.taken(tensors)
-        others, used = self._constants, {}
-        if self._writing is not None:
-            changing = self._writing.current(self._changing, self.device)
+        laid_out = self._laid_out or self._lay_out()
+        writing = laid_out.writing
+        others, used = self.constants, {}
+        if writing is not None:
+            changing = writing.current(self._changing, self.device)
             used = {**dict(zip(self.traced.arguments, tensors, strict=True)), **changing}
-            self._writing.check_apart(used)
-            others = [*others, *(self._changing[s].usable(t.detach().to(self.device)) for s, t in changing.items())]
-        made = self._plan([*taken.tensors, *others], [*taken.addresses, *(t.data_ptr() for t in others)])
+            writing.check_apart(used)
+            others = (*others, *(self._changing[s].usable(t.detach().to(self.device)) for s, t in changing.items()))
+        made = [*taken.tensors, *others]
+        addresses = [*taken.addresses, *(t.data_ptr() for t in others)]
+        laid_out.plan(made, addresses, taken.static if laid_out.noticed else None)
         if taken.copied:
             self._give_back(made, tensors)
-        results = [result(made) for result in self._results]
-        if self._writing is not None:
-            self._writing.write(used, made)
+        results = [result(made) for result in laid_out.results]
+        if writing is not None:
+            writing.write(used, made)
         if self._bare:
             return results[0]
         return tuple(results) if self._tuple else self.traced.structure.of(results)

@@ -17,78 +17,120 @@ from autosched.tracing.values.tensor_reads import MemoryView, memory_view
 from autosched.tracing.values.values import Fallback, FallbackOperation, Leaf, Value
 from search_spaces.workloads.strides import same_places
 
+# Reads a value from the tensors of all slots.
+Reader = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True)
+class Region:
+    """The memory of a value: a slot's tensor itself, or, with an `offset`, what begins at that element of it."""
+
+    slot: int
+    offset: int | None = None
+
+    @property
+    def begin(self) -> int:
+        """The first element."""
+        return self.offset or 0
+
+
+# The memory of every value that has some.
+Regions = Mapping[Value, Region]
+
+
+@dataclass(frozen=True)
+class ResultRegion:
+    """The memory of a result: a region, or a view of it."""
+
+    region: Region
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @staticmethod
+    def of(value: Value, numbers: Regions) -> ResultRegion:
+        """That of a value, or of a view of one."""
+        view = memory_of(value, numbers)
+        region = numbers[view.value]
+        if value is not view.value:
+            region = Region(region.slot, region.begin + view.offset)
+        return ResultRegion(region, tuple(view.shape), tuple(view.strides))
+
+    @property
+    def read(self) -> Reader:
+        """Reads it from the tensors of all slots."""
+        return region_reader(self.region, self.shape, self.strides)
+
 
 @dataclass
-class PlannedFunction:
-    """A traced function on a device: `slots` and `steps` of its plan, and the slots that are `kept`.
+class Draft:
+    """The slots and steps of a plan on a device, to which traced functions are added one after the other.
 
-    `numbers`: the slot of every value in memory (`slot_numbers`). `kernels`: by the key of a
-    workload. `alignment`: of the addresses that kernels take.
+    `alignment`: of the addresses that kernels take. `prepared`: the slots that kernels read constants of, in layouts of
+    their own.
     """
 
-    traced: TracedFunction
-    kernels: Mapping[str, Kernel]
     device: torch.device
     alignment: int
-    numbers: Mapping[Value, int] = field(init=False)
-    slots: list[Slot] = field(init=False)
-    steps: list[Step] = field(init=False)
+    slots: list[Slot] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    prepared: set[int] = field(default_factory=set)
 
-    def __post_init__(self) -> None:
-        self.numbers = slot_numbers(self.traced)
-        self.slots = [self._slot(value) for value in self.numbers]
-        self.steps = []
+    def add_slot(self, slot: Slot | None = None) -> int:
+        """The number of another slot."""
+        self.slots.append(slot or Slot())
+        return len(self.slots) - 1
+
+    def add(self, traced: TracedFunction, kernels: Mapping[str, Kernel], leaves: Regions) -> Regions:
+        """Add the steps of a function whose leaves lie there; returns the memory of all values.
+
+        `kernels`: by the key of a workload.
+        """
+        numbers = dict(leaves)
+        for value in traced.made:
+            numbers[value] = Region(self.add_slot())
+        for value in traced.made:
+            self.slots[numbers[value].slot] = _slot(value, traced, numbers)
         operations: set[FallbackOperation] = set()
-        for step in self.traced.steps:
+        for step in traced.steps:
             if step.assembled is not None:
-                self._add_launch(step.assembled)
+                self._add_launch(step.assembled, kernels[step.assembled.workload.key], numbers)
             # What is in place was stored with its parts; the first of several results of one operation computes all.
             elif isinstance(value := step.values[0], Fallback) and value.operation not in operations:
                 operations.add(value.operation)
-                self.steps.append(self._call_of(value.operation))
+                self.steps.append(self._call_of(value.operation, traced, numbers))
+        return numbers
 
-    @property
-    def kept(self) -> set[int]:
-        """The slots of results, and of what is written at the end of a call."""
-        values = (*self.traced.results, *(w.value for w in self.traced.written))
-        return {self.numbers[_view(value, self.numbers).value] for value in values}
-
-    def _slot(self, value: Value) -> Slot:
-        if isinstance(value, Leaf | Fallback):
-            return Slot()
-        dtype: torch.dtype = getattr(torch, value.dtype)
-        whole, offset = self.traced.in_place.get(value, (None, 0))
-        within = None if whole is None else (self.numbers[whole], offset * dtype.itemsize)
-        return Slot(Layout(tuple(value.shape), value.memory_strides, dtype), within)
-
-    def _add_launch(self, assembled: Assembled) -> None:
-        kernel = self.kernels[assembled.workload.key].called_as(assembled.workload)
+    def _add_launch(self, assembled: Assembled, kernel: Kernel, numbers: Regions) -> None:
+        kernel = kernel.called_as(assembled.workload)
         reads = []
-        for number, view in enumerate(assembled.inputs):
-            slot, offset = self.numbers[view.value], view.offset * getattr(torch, view.value.dtype).itemsize
-            # Every tensor in memory is aligned, but views of it may not be.
-            reads.append((self._copied(slot, view, kernel, number), 0) if offset % self.alignment else (slot, offset))
-        self.steps.append(Launch(kernel, tuple(reads), tuple(self.numbers[v] for v in assembled.values)))
+        for view, argument in zip(assembled.inputs, kernel.inputs, strict=True):
+            region = numbers[view.value]
+            offset = (region.begin + view.offset) * getattr(torch, view.value.dtype).itemsize
+            if offset % self.alignment:
+                # Every tensor in memory is aligned, but views of it may not be.
+                read = region_reader(Region(region.slot, region.begin + view.offset), view.shape, view.strides)
+                reads.append((self.add_copy(argument.usable, read, region.slot), 0))
+            else:
+                reads.append((region.slot, offset))
+        if kernel.constants is not None:
+            self.prepared |= {reads[place][0] for place in kernel.constants.places}
+        self.steps.append(Launch(kernel, tuple(reads), tuple(numbers[v].slot for v in assembled.values)))
 
-    def _copied(self, slot: int, view: MemoryView, kernel: Kernel, number: int) -> int:
-        """The slot of an aligned copy of a view, which is an input of a kernel."""
-        here, argument = len(self.slots), kernel.inputs[number]
+    def add_copy(self, usable: Callable[[Tensor], Tensor], read: Reader, slot: int) -> int:
+        """The slot of what kernels can read in the place of a part of another slot."""
+        here = self.add_slot()
 
         def run(tensors: list[Any]) -> None:
-            there = tensors[slot]
-            tensors[here] = argument.usable(
-                there.as_strided(view.shape, view.strides, there.storage_offset() + view.offset)
-            )
+            tensors[here] = usable(read(tensors))
 
-        self.slots.append(Slot())
         self.steps.append(Call(run, (slot,), (here,)))
         return here
 
-    def _call_of(self, operation: FallbackOperation) -> Call:
+    def _call_of(self, operation: FallbackOperation, traced: TracedFunction, numbers: Regions) -> Call:
         """A call of PyTorch, which computes all results of one operation."""
-        read = {v: reader(v, self.numbers) for v in operation.operands}
-        made = [v for v in self.traced.made if isinstance(v, Fallback) and v.operation is operation]
-        kept = [(self.numbers[v], v.output, v.memory_strides if v.readable else None) for v in made]
+        read = {v: reader(v, numbers) for v in operation.operands}
+        made = [v for v in traced.made if isinstance(v, Fallback) and v.operation is operation]
+        kept = [(numbers[v].slot, v.output, v.memory_strides if v.readable else None) for v in made]
         device, alignment = self.device, self.alignment
 
         def run(tensors: list[Any]) -> None:
@@ -101,26 +143,45 @@ class PlannedFunction:
                 one = found if number is None else found[number]
                 tensors[slot] = one if strides is None else _as_kernels_read(one, strides, alignment)
 
-        reads = tuple(self.numbers[_view(v, self.numbers).value] for v in operation.operands)
+        reads = tuple(slot_of(v, numbers) for v in operation.operands)
         return Call(run, reads, tuple(slot for slot, _, _ in kept))
 
 
-def slot_numbers(traced: TracedFunction) -> Mapping[Value, int]:
-    """The slot of every value in memory: of the arguments, the constants, the state that changes, then what is made."""
+def _slot(value: Value, traced: TracedFunction, numbers: Regions) -> Slot:
+    if isinstance(value, Fallback):
+        return Slot()
+    dtype: torch.dtype = getattr(torch, value.dtype)
+    whole, offset = traced.in_place.get(value, (None, 0))
+    within = None if whole is None else (numbers[whole].slot, offset * dtype.itemsize)
+    return Slot(Layout(tuple(value.shape), value.memory_strides, dtype), within)
+
+
+def ordered_leaves(traced: TracedFunction) -> list[Leaf]:
+    """The tensors that a call begins with: the arguments, the constants, the state that changes."""
     constants = [leaf for leaf in traced.leaves if leaf.position is None and leaf not in traced.places]
-    return {v: n for n, v in enumerate([*traced.arguments, *constants, *traced.places, *traced.made])}
+    return [*traced.arguments, *constants, *traced.places]
 
 
-def reader(value: Value, numbers: Mapping[Value, int]) -> Callable[[list[Any]], Any]:
+def reader(value: Value, numbers: Regions) -> Reader:
     """A function that reads a value, or a view of one, from the tensors of all slots."""
-    strided = _view(value, numbers)
-    slot, shape, strides, offset = numbers[strided.value], strided.shape, strided.strides, strided.offset
-    if value is strided.value:
+    return ResultRegion.of(value, numbers).read
+
+
+def region_reader(region: Region, shape: tuple[int, ...], strides: tuple[int, ...]) -> Reader:
+    """A function that reads a region as a tensor of this shape and of these strides."""
+    slot, offset = region.slot, region.begin
+    if region.offset is None:
         return lambda tensors: tensors[slot]
     return lambda tensors: tensors[slot].as_strided(shape, strides, tensors[slot].storage_offset() + offset)
 
 
-def _view(value: Value, numbers: Mapping[Value, int]) -> MemoryView:
+def slot_of(value: Value, numbers: Regions) -> int:
+    """The slot that a value, or a view of one, lies in."""
+    return numbers[memory_of(value, numbers).value].slot
+
+
+def memory_of(value: Value, numbers: Regions) -> MemoryView:
+    """The memory that a value is, or is a view of."""
     strided = memory_view(value, numbers)
     assert strided is not None
     return strided

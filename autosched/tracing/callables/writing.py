@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,20 +10,17 @@ from torch import Tensor
 
 from autosched.kernels.static_tensors import Taking
 from autosched.tracing.callables.function import TracedFunction
-from autosched.tracing.callables.steps import reader
+from autosched.tracing.callables.steps import Reader, Regions, reader
 from autosched.tracing.values.tensor_reads import memory_view
 from autosched.tracing.values.values import Leaf, Value
 from search_spaces import InputError
-
-# A function that reads a value from a call's memory.
-Reader = Callable[[list[Any]], Any]
 
 
 class Writing:
     """The state of a traced function: constants that are looked up in every call, and the writes of a call."""
 
-    def __init__(self, traced: TracedFunction, slots: Mapping[Value, int]) -> None:
-        """`slots`: the numbers of all values in memory."""
+    def __init__(self, traced: TracedFunction, slots: Regions) -> None:
+        """`slots`: the memory of all values."""
         self._traced, self._places = traced, slots
         self._changed = {w.leaf for w in traced.written if w.leaf is not None}
         self._values = [self.apart(w.value, reader(w.value, slots)) for w in traced.written]

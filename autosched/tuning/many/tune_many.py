@@ -25,6 +25,7 @@ from autosched.tuning.searching.preparation import Trials, check_trials, device_
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
 from autosched.tuning.searching.sources import OtherLogs, Sources
+from autosched.tuning.searching.time_limit import check_seconds
 from autosched.tuning.traced_result import TracedTuneResult
 from cost_models import CostModel, SharedModel
 from search_spaces import EmptySearchSpaceError, Target, Workload
@@ -37,6 +38,7 @@ def tune_many(
     *,
     strategy: str | StrategyFactory = "evolutionary",
     cost_model: str | CostModel = "xgboost",
+    seconds: float | None = None,
     seed: int = 0,
     log: str | os.PathLike[str] | None = None,
     history: OtherLogs = None,
@@ -49,7 +51,8 @@ def tune_many(
 
     `ops` are operators and traced functions, alone or each with a weight, such as the number of its calls; a kernel of
     a function counts once for every launch. `trials` is the number of schedules in the log in the end, for all of them
-    together; with "auto" each has as many as are worth it. Each batch goes where it should take most off the sum. One
+    together; with "auto" each has as many as are worth it. `seconds` limits their
+    time, as for `tune`. Each batch goes where it should take most off the sum. One
     session measures all of them: while one is measured, others are compiled and proposed, and they share one cost
     model. Everything else is as for `tune`: the log is the same, and a second call resumes where the first one ended.
 
@@ -61,6 +64,7 @@ def tune_many(
     begin = time.perf_counter()
     given = checked(ops)
     check_trials(trials)
+    check_seconds(seconds)
     check_integer("seed", seed, 0)
     device = device_for(target, measurer is not None, backend)
     prepare_one = functools.partial(
@@ -85,7 +89,7 @@ def tune_many(
     if on_progress is not None:
         show_together(added.searches, budget, on_progress)
     if not gradient.over or any(search.finals_due for search in added.searches):
-        run_all(added.searches, gradient, measurer)
+        run_all(added.searches, gradient, measurer, seconds)
     weights = tuple(weight for _, weight in given)
     return _result(cuts, weights, added, gradient, time.perf_counter() - begin)
 

@@ -32,7 +32,7 @@ from search_spaces.build import sketch_names
 from tuning_logs import Measurement, Provenance, TuningRecord
 from tuning_logs.ranking import best_of, standing
 
-Ending = Literal["known", "trials", "converged", "exhausted", "interrupted", "unfit"]
+Ending = Literal["known", "trials", "converged", "exhausted", "time", "interrupted", "unfit"]
 
 # A batch is small at first, so that the cost model learns early, and larger later, so that compile workers stay busy:
 # this part of the largest, which is 64, or a third of the capacity of a larger measurer.
@@ -72,6 +72,7 @@ class SearchOf(Generic[T]):
         self.log_s = 0.0
         self.exhausted = False
         self.interrupted = False
+        self.out_of_time = False
         self._begun = False
         self._heard: list[TuningRecord] = []
         self._start = WarmStart()
@@ -134,6 +135,8 @@ class SearchOf(Generic[T]):
             return "unfit"
         if self.exhausted:
             return "exhausted"
+        if self.out_of_time:
+            return "time"
         if self.known > self.known_before and self.known < self.wanted:
             return "converged"
         return "trials" if self.known > self.known_before else "known"

@@ -12,13 +12,21 @@ from autosched.measuring.session import local_measurer
 from autosched.tuning.searching.interruption import interruptible
 from autosched.tuning.searching.loop import Loop, TaskScheduler
 from autosched.tuning.searching.search import Search
+from autosched.tuning.searching.time_limit import Until
 
 # One is measured, one is compiled, and one is proposed, of up to three searches.
 _AHEAD_OF_SEVERAL = 3
 
 
-def run_all(searches: Sequence[Search], scheduler: TaskScheduler, measurer: Measurer | None = None) -> None:
+def run_all(
+    searches: Sequence[Search],
+    scheduler: TaskScheduler,
+    measurer: Measurer | None = None,
+    seconds: float | None = None,
+) -> None:
     """Search as `scheduler` says, all of one target, then hold finals; on this machine unless a measurer is given.
+
+    After `seconds` no search that has a kernel gets another batch.
 
     Raises:
         InputError: the measurer is in use, or for another target.
@@ -27,6 +35,8 @@ def run_all(searches: Sequence[Search], scheduler: TaskScheduler, measurer: Meas
     """
     device = searches[0].space.target
     begin = time.perf_counter()
+    if seconds is not None:
+        scheduler = Until(scheduler, searches, begin + seconds)
     with interruptible() as interruption, ExitStack() as opened:
         # First of all: its workers may take seconds to start, in parallel with the following work.
         measurer = local_measurer(device) if measurer is None else measurer

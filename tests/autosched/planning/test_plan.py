@@ -17,9 +17,11 @@ import pytest
 import torch
 from torch import Tensor
 
-import autosched.planning.plan as plan_module
+import autosched.planning.runs as runs_module
+from autosched.backends.backend import Batch, BatchLauncher, PlacedLaunch
 from autosched.machine.torch_internals import allocator
-from autosched.planning import Call, Launch, Layout, Plan, Slot, Step, called
+from autosched.planning import Call, Launch, Layout, Plan, Slot, Step
+from autosched.planning.graphs import GraphMemory
 from search_spaces import OutOfMemoryError
 
 CPU = torch.device("cpu")
@@ -30,15 +32,21 @@ MIB = 2**20
 class Adding:
     """A kernel: element n of its only output is the sum of the elements n of its inputs, from their beginnings on
     where these are shorter, plus a number.
+
+    `batched`: its launcher, if its launches are laid out with others.
     """
 
     sizes: tuple[int, ...]
     size: int
     number: float
+    batched: BatchLauncher | None = None
 
     constants = None
-    batched = None
-    order = ()
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The last input first."""
+        return tuple(reversed(range(len(self.sizes))))
 
     def launch(self, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
         *given, out = (
@@ -48,16 +56,66 @@ class Adding:
         out[:] = sum((np.resize(x, self.size) for x in given), np.full(self.size, self.number, np.float32))
 
 
+@dataclass
+class BatchedAdding:
+    """The launcher of an `Adding` whose launches are laid out together: they overwrite all of their workspaces."""
+
+    kernel: Adding | None = None
+    captured: int = 0
+
+    def workspace_bytes(self, prepared: bool) -> int:
+        assert not prepared
+        return 600
+
+    def batch(self, launches: Sequence[PlacedLaunch]) -> Batch:
+        return AddingBatch(launches, self)
+
+
+@dataclass(frozen=True)
+class AddingBatch:
+    launches: Sequence[PlacedLaunch]
+    launcher: BatchedAdding
+
+    def __call__(self, addresses: Sequence[int]) -> None:
+        for launch in self.launches:
+            assert isinstance(launch.launcher, BatchedAdding)
+            assert launch.launcher.kernel is not None
+            base, offset = launch.workspace
+            ctypes.memset(addresses[base] + offset, 0xFF, 600)
+            *given, out = (addresses[base] + offset for base, offset in launch.places)
+            launch.launcher.kernel.launch([*reversed(given), out])
+
+    def graph(self) -> AddingBatch:
+        self.launcher.captured += 1
+        return self
+
+
 def layout(size: int) -> Slot:
     return Slot(Layout((size,), (1,), torch.float32))
 
 
-def adding(sizes: Sequence[int], reads: Sequence[int], write: int) -> Launch:
-    return Launch(Adding(tuple(sizes[n] for n in reads), sizes[write], write), tuple((n, 0) for n in reads), (write,))
+def adding(sizes: Sequence[int], reads: Sequence[int], write: int, batched: bool = False) -> Launch:
+    launcher = BatchedAdding() if batched else None
+    kernel = Adding(tuple(sizes[n] for n in reads), sizes[write], write, launcher)
+    if launcher is not None:
+        launcher.kernel = kernel
+    return Launch(kernel, tuple((n, 0) for n in reads), (write,))
+
+
+def called(function: Callable[..., Sequence[Any]], reads: Sequence[int], writes: Sequence[int]) -> Call:
+    """A call of a function of some slots' tensors that returns those of others."""
+
+    def run(tensors: list[Any]) -> None:
+        for slot, made in zip(writes, function(*(tensors[n] for n in reads)), strict=True):
+            tensors[slot] = made
+
+    return Call(run, tuple(reads), tuple(writes))
 
 
 def run(plan: Plan, *given: Tensor) -> list[Any]:
-    return plan(given, [t.data_ptr() for t in given])
+    tensors: list[Any] = [*given]
+    plan(tensors, [t.data_ptr() for t in given])
+    return tensors
 
 
 def chain(length: int, size: int, calls: Sequence[int] = ()) -> Plan:
@@ -86,12 +144,20 @@ def allocated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, weakref.ref[Te
 
         return counted
 
-    monkeypatch.setattr(plan_module, "allocator", watched)
+    monkeypatch.setattr(runs_module, "allocator", watched)
     return made
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_random_plans_compute_what_their_steps_do(seed: int) -> None:
+@pytest.fixture
+def graphs_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device without streams in the place of a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(GraphMemory, "_come_after_the_last", lambda memory, arena: None)
+
+
+@pytest.mark.parametrize("way", ["one by one", "batched", "graphs"])
+@pytest.mark.parametrize("seed", range(10))
+def test_random_plans_compute_what_their_steps_do(seed: int, way: str, graphs_on_a_cpu: None) -> None:
     rng = random.Random(seed)
     sizes = [rng.choice((1, 100, 257, 1000)) for _ in range(30)]
     steps: list[Step] = []
@@ -111,14 +177,36 @@ def test_random_plans_compute_what_their_steps_do(seed: int) -> None:
             steps.append(called(lambda x, size=sizes[number]: [x[:size]], [reads[0]], [number]))
             slots.append(Slot())
         else:
-            steps.append(adding(sizes, reads, number))
+            steps.append(adding(sizes, reads, number, way != "one by one"))
             slots.append(layout(sizes[number]))
     kept = {len(sizes) - 1, *rng.sample(range(2, len(sizes)), 3)}
-    plan = Plan(slots, steps, kept, CPU)
-    for _ in range(2):
-        made = run(plan, *given)
-        for slot in kept:
-            torch.testing.assert_close(made[slot], wanted[slot])
+    plan = Plan(slots, steps, kept, CPU, graphs=way == "graphs")
+    calls = [run(plan, *given) for _ in range(2)]
+    for made, slot in itertools.product(calls, kept):
+        torch.testing.assert_close(made[slot], wanted[slot])
+
+
+def test_a_call_during_another_has_memory_of_its_own(graphs_on_a_cpu: None) -> None:
+    """As of another thread, while the memory of graphs is in use."""
+    sizes, waiting = [1000] * 6, [torch.ones(1000)]
+
+    def interrupted(x: Tensor) -> list[Tensor]:
+        while waiting:
+            found.append(run(plan, waiting.pop())[5])
+        return [x + 3]
+
+    found: list[Tensor] = []
+    steps: list[Step] = [
+        adding(sizes, [0], 1, True),
+        adding(sizes, [1], 2, True),
+        called(interrupted, [2], [3]),
+        adding(sizes, [3], 4, True),
+        adding(sizes, [4], 5, True),
+    ]
+    slots = [Slot(), layout(1000), layout(1000), Slot(), layout(1000), layout(1000)]
+    plan = Plan(slots, steps, {5}, CPU, graphs=True)
+    assert torch.equal(run(plan, torch.zeros(1000))[5], torch.full((1000,), 15.0))
+    assert torch.equal(found[0], torch.full((1000,), 16.0))
 
 
 def test_a_chain_takes_the_memory_of_two_values(allocated: list[tuple[int, weakref.ref[Tensor]]]) -> None:

@@ -20,7 +20,7 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction
 from autosched.tracing.translation.translate import DefectWarning
-from search_spaces import InputError
+from search_spaces import InputError, Target
 
 COMPILER = shutil.which("g++")
 
@@ -180,15 +180,6 @@ def test_a_model_may_have_to_be_computed_by_kernels_alone(
         called(x)
 
 
-def test_sizes_that_change_are_left_to_others(log: str) -> None:
-    called, reports = compiled(lambda x: x.exp() + 1, log=log)
-    for n in (3, 5, 7):
-        x = torch.randn(n)
-        torch.testing.assert_close(called(x), x.exp() + 1)
-    assert [r.kind for r in reports] == ["inference", "symbolic"]
-    assert reports[1].why == "its sizes are symbolic"
-
-
 def test_what_computes_a_model_is_explained(log: str) -> None:
     found = autosched.explain(lambda x: x.exp() + 2, torch.randn(3), options={"log": log})
     assert found.kernels == 0
@@ -228,11 +219,11 @@ def test_a_model_is_tuned_once_and_then_compiled_without_a_search(tmp_path: Path
 def test_attention_is_tuned_as_it_is_compiled(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned, looked_up = set[str](), set[str]()
 
-    def no_search(problems: Any, *_: Any, **__: Any) -> None:
-        tuned.update(w.key for traced, _ in problems for w in traced.workloads)
+    def no_search(problems: Any, target: Target, *_: Any, **__: Any) -> None:
+        tuned.update(w.key for traced, _ in problems for w in traced.for_target(target).workloads)
 
-    def no_record(traced: TracedFunction, *_: Any, **__: Any) -> None:
-        looked_up.update(w.key for w in traced.workloads)
+    def no_record(traced: TracedFunction, target: Target, **__: Any) -> None:
+        looked_up.update(w.key for w in traced.for_target(target).workloads)
         raise InputError("no record")
 
     monkeypatch.setattr(tune_model, "tune_many", no_search)

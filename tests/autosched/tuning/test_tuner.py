@@ -26,6 +26,7 @@ from cost_models import CostModel
 from made_up_search import OP, TARGET, FakeMeasurer, search
 from search_spaces import (
     Axis,
+    InputError,
     Reduction,
     Schedule,
     SearchSpace,
@@ -64,6 +65,19 @@ def test_a_second_search_on_the_same_log_measures_nothing_and_says_so(log: Path)
     assert second.best == first.best
     assert log.read_bytes() == before
     assert "known from the log" in str(second)
+
+
+def test_a_search_whose_time_is_over_has_a_kernel_says_so_and_resumes(log: Path) -> None:
+    stopped = search(log, FakeMeasurer(), 200, seconds=1e-6)
+    assert stopped.ending == "time"
+    assert stopped.best is not None
+    assert 0 < stopped.trials_done < 200
+    rest = search(log, FakeMeasurer(), 200)
+    assert rest.ending == "trials"
+    assert rest.trials_done == 200 - stopped.trials_done
+    for wrong in (0, -1.0, True, "60", float("inf")):
+        with pytest.raises(InputError, match="expected a finite number above 0"):
+            search(log, FakeMeasurer(), 200, seconds=wrong)
 
 
 def test_asking_for_more_trials_measures_only_the_difference(log: Path) -> None:

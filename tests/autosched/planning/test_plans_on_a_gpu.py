@@ -1,0 +1,175 @@
+"""Compiled graphs on a GPU: launched one by one, and as CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from autosched.torch_compile import graph_compiler
+from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.options import Mode, Options
+from autosched.tracing import TracedFunction, TracedKernel
+from needed import needs_gpu
+from search_spaces import Target
+from untuned import untuned_kernels
+
+pytestmark = [pytest.mark.gpu, needs_gpu]
+ROWS, WIDTH, HIDDEN = 64, 64, 128
+CLOSE = {"rtol": 2e-2, "atol": 2e-2}
+MODES: tuple[Mode, ...] = ("default", "reduce-overhead")
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = x + self.down(F.gelu(self.up(self.norm(x))))
+        return made
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(Layer() for _ in range(4))).half().cuda().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Any]:
+    """Kernels by the key of a workload."""
+    return {}
+
+
+@pytest.fixture
+def graphs_launched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """An entry for every launch of a CUDA graph of ours."""
+    from autosched.backends.gpu.graph import CudaGraph
+
+    usual, found = CudaGraph.__call__, []
+
+    def counted(graph: CudaGraph, addresses: Any) -> None:
+        usual(graph, addresses)
+        assert not graph._refused
+        found.append(1)
+
+    monkeypatch.setattr(CudaGraph, "__call__", counted)
+    return found
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch, known: dict[str, Any]) -> Iterator[Callable[..., Any]]:
+    def kernels(traced: TracedFunction, target: Target, log: object) -> TracedKernel:
+        traced = traced.for_target(target)
+        known.update(untuned_kernels([w for w in traced.workloads if w.key not in known], target))
+        return TracedKernel(traced, known)
+
+    def compiled(model: Callable[..., Any], mode: Mode) -> Callable[..., Any]:
+        made: Callable[..., Any] = torch.compile(model, backend=backend_of(Options(mode, strict=True), lambda _: None))
+        return made
+
+    monkeypatch.setattr(graph_compiler, "replay", kernels)
+    torch.compiler.reset()
+    with torch.no_grad():
+        yield compiled
+
+
+def given() -> Tensor:
+    return torch.randn(ROWS, WIDTH, device="cuda", dtype=torch.float16)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_calls_are_right_and_their_results_stay(
+    model: nn.Sequential, compiled: Callable[..., Any], mode: Mode, graphs_launched: list[int]
+) -> None:
+    called = compiled(model, mode)
+    inputs = [given() for _ in range(5)]
+    found = [called(x) for x in inputs]
+    for x, made in zip(inputs, found, strict=True):
+        torch.testing.assert_close(made, model(x), **CLOSE)
+    assert len(graphs_launched) == (5 if mode == "reduce-overhead" else 0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_calls_on_several_streams_and_in_several_threads_are_right(
+    model: nn.Sequential, compiled: Callable[..., Any], mode: Mode
+) -> None:
+    called = compiled(model, mode)
+    called(given())
+
+    def many(seed: int) -> None:
+        stream = torch.cuda.Stream()
+        with torch.no_grad(), torch.cuda.stream(stream):
+            for _ in range(30):
+                x = given()
+                torch.testing.assert_close(called(x), model(x), **CLOSE)
+
+    for seed in range(3):
+        many(seed)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(many, range(8)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_graph_of_the_callers_captures_a_call(model: nn.Sequential, compiled: Callable[..., Any], mode: Mode) -> None:
+    called, x = compiled(model, mode), given()
+    for _ in range(2):
+        called(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = called(x)
+    for _ in range(3):
+        x.copy_(given())
+        graph.replay()
+        torch.testing.assert_close(made, model(x), **CLOSE)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_changed_weights_count_at_the_next_call(model: nn.Sequential, compiled: Callable[..., Any], mode: Mode) -> None:
+    called, x = compiled(model, mode), given()
+    for _ in range(3):
+        torch.testing.assert_close(called(x), model(x), **CLOSE)
+        model[0].down.weight.mul_(0.5)
+        model[1].up.weight.data = model[1].up.weight.data.clone()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_memory_is_no_more_than_eagers_and_does_not_grow(
+    model: nn.Sequential, compiled: Callable[..., Any], mode: Mode
+) -> None:
+    x = torch.randn(1 << 15, WIDTH, device="cuda", dtype=torch.float16)
+    called = compiled(model, mode)
+
+    def peak(call: Callable[[Tensor], Tensor]) -> int:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        call(x)
+        return torch.cuda.max_memory_allocated()
+
+    allowed = 1.1 * peak(model)
+    called(x)
+    before = torch.cuda.memory_allocated()
+    assert peak(called) <= allowed
+    for _ in range(200):
+        called(x)
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_a_call_that_pytorch_makes_a_part_of_is_right_with_graphs_around_it(
+    model: nn.Sequential, compiled: Callable[..., Any], graphs_launched: list[int]
+) -> None:
+    def sorted_between(x: Tensor) -> Tensor:
+        y = F.silu(F.layer_norm(x, (WIDTH,))).softmax(0)
+        made: Tensor = F.silu(F.layer_norm(y.sort(-1)[0] @ y.t(), (ROWS,))).softmax(0)
+        return made
+
+    called = torch.compile(sorted_between, backend=backend_of(Options("reduce-overhead"), lambda _: None))
+    for _ in range(3):
+        x = given()
+        torch.testing.assert_close(called(x), sorted_between(x), **CLOSE)
