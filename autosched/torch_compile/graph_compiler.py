@@ -13,7 +13,7 @@ from torch import fx
 
 from autosched.replaying.replay import replay
 from autosched.torch_compile.composition import Boxed, composed
-from autosched.torch_compile.graphs import computes, on_data, weights_of
+from autosched.torch_compile.graphs import computes, on_data, weights_of, why_failed
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
@@ -87,6 +87,9 @@ class GraphCompiler:
             return load(problem.traced, problem.target, log=self.options.log)
         except AutoschedError as error:
             return str(error)
+        except Exception as error:
+            # A user's model runs all the same.
+            return why_failed(self.kind, error)
 
     def _choice(self, segment: Segment, kernel: TracedKernel | str, others: Others) -> Choice:
         """The maker of a segment: the fastest one, where they are timed.

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._pytree import tree_leaves
 
 from autosched.machine import devices
+from autosched.machine.memory import ran_out
 from autosched.torch_compile.reports import Kind
 from autosched.tracing import TracedFunction
 from autosched.tracing.callables.function import trace_function
@@ -49,12 +50,18 @@ def traced_or_why(
     except AutoschedError as error:
         return str(error)
     except Exception as error:
-        why = f"{type(error).__name__}: {first_line(error)}"
-        warnings.warn(f"{kind} graph: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
-        return why
+        return why_failed(kind, error)
     if traced.launched:
         return traced
     return "; ".join(["no operator has a kernel", *dict.fromkeys(traced.left_to_pytorch)])
+
+
+def why_failed(kind: Kind, error: Exception) -> str:
+    """The reason that a graph is left after an error that nobody expects: a warning tells of the defect."""
+    why = f"{type(error).__name__}: {first_line(error)}"
+    if not ran_out(error):
+        warnings.warn(f"{kind} graph: {why}; this is a defect of autosched", DefectWarning, stacklevel=3)
+    return why
 
 
 def weights_of(inputs: Sequence[Any], kind: Kind) -> frozenset[int]:

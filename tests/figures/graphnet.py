@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -94,7 +95,7 @@ def row_of(name: str, repository: Path) -> Row:
     warnings.simplefilter("error", DefectWarning)
     model, inputs = graph_of(repository, name)
     watch = _Watch(time.process_time())
-    graph_compiler.traced_problems = watch.traced  # type: ignore[assignment]
+    mock.patch.object(graph_compiler, "traced_problems", watch.traced).start()
     with torch.no_grad(), contextlib.suppress(_CompiledError, BackendCompilerFailed):
         torch.compile(model, backend="autosched", fullgraph=True, dynamic=False)(*inputs)
     row = functools.partial(Row, name, capture_s=round(watch.capture_s, 2), trace_s=round(watch.trace_s, 2))
@@ -152,7 +153,7 @@ def run(options: argparse.Namespace) -> None:
 
     def tried(name: str) -> Row:
         made = in_own_process(lambda: _caught(name, options.repository), options.seconds)
-        return made if isinstance(made, Row) else Row(name, *made.split(": ", 1))
+        return made if isinstance(made, Row) else Row(name, made.status, made.reason)
 
     append_rows(options.out, names, tried, options.jobs)
 

@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -95,7 +96,7 @@ def backend_in_place_of(options: argparse.Namespace, report: OnReport) -> Backen
     # Inductor takes seconds for each graph.
     shutil.which = lambda *_, **__: None
     if options.kernels == "untuned":
-        graph_compiler.replay = untuned  # type: ignore[assignment]
+        mock.patch.object(graph_compiler, "replay", untuned).start()
     return backend_of(Options(), report)
 
 
@@ -164,7 +165,7 @@ def _in_a_process(module: Any, name: str, options: argparse.Namespace) -> Row:
             return Row(name, "crashed", traceback.format_exc(limit=-3))
 
     made = in_own_process(work, options.seconds)
-    return made if isinstance(made, Row) else Row(name, *made.split(": ", 1))
+    return made if isinstance(made, Row) else Row(name, made.status, made.reason)
 
 
 def loaded_file(path: Path) -> Any:

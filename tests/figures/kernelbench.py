@@ -228,7 +228,7 @@ def _caught(path: Path, options: argparse.Namespace) -> Row:
 
 def _in_a_process(path: Path, options: argparse.Namespace) -> Row:
     made = in_own_process(lambda: _caught(path, options), options.seconds)
-    return made if isinstance(made, Row) else Row(name_of(path), *made.split(": ", 1))
+    return made if isinstance(made, Row) else Row(name_of(path), made.status, made.reason)
 
 
 def chosen(options: argparse.Namespace) -> list[Path]:

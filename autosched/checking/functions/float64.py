@@ -64,6 +64,8 @@ class _InFloat64(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func is torch.ops.aten.view.dtype:
+            raise NotImplementedError("the bits of float64 are not those of another type")
         args, kwargs = tree_map(widened, (args, kwargs or {}))
         made = tree_map(widened, func(*args, **kwargs))
         if self._rounding is None or not _is_new(func):

@@ -186,11 +186,12 @@ def test_what_computes_a_model_is_explained(log: str) -> None:
     assert "inference graph of 2 operators by eager: no successful record" in str(found)
 
 
-def test_a_defect_costs_a_warning_and_the_kernels_only(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", [(graphs, "trace_function"), (graph_compiler, "replay")], ids=["cut", "kernels"])
+def test_a_defect_costs_a_warning_and_the_kernels_only(step: Any, log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("of a rule")
 
-    monkeypatch.setattr(graphs, "trace_function", failing)
+    monkeypatch.setattr(*step, failing)
     called, reports = compiled(lambda x: x * 3, log=log)
     with pytest.warns(DefectWarning, match="ZeroDivisionError: of a rule; this is a defect"):
         assert called(torch.ones(2)).tolist() == [3.0, 3.0]

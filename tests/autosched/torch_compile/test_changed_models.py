@@ -191,6 +191,7 @@ def test_a_compiled_model_can_be_pickled_and_saved() -> None:
     called = torch.compile(model, backend="autosched")
     check(called, model)
     check(pickle.loads(pickle.dumps(called)), model)
+    assert isinstance(called, nn.Module)
     saved = io.BytesIO()
     torch.save(called.state_dict(), saved)
     assert saved.tell()

@@ -9,15 +9,23 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-def in_own_process(work: Callable[[], T], seconds: float) -> T | str:
-    """The work's result, from a fork of this process; or the reason that it has none: "timed out …", "crashed …"."""
+@dataclass(frozen=True)
+class Ended:
+    """The end of work without a result: "timed out" or "crashed", and how."""
+
+    status: str
+    reason: str
+
+
+def in_own_process(work: Callable[[], T], seconds: float) -> T | Ended:
+    """The work's result, from a fork of this process."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=lambda: sender.send(work()))
@@ -27,10 +35,10 @@ def in_own_process(work: Callable[[], T], seconds: float) -> T | str:
         if receiver.poll(seconds):
             found: T = receiver.recv()
             return found
-        return f"timed out: over {seconds:.0f} s"
+        return Ended("timed out", f"over {seconds:.0f} s")
     except EOFError:
         process.join()
-        return f"crashed: exit code {process.exitcode}, {_signal_of(process.exitcode)}"
+        return Ended("crashed", f"exit code {process.exitcode}, {_signal_of(process.exitcode)}")
     finally:
         process.kill()
         process.join()

@@ -264,6 +264,13 @@ def test_what_pytorch_refuses_for_random_inputs_is_not_compared() -> None:
         torch.testing.assert_close(kernel_of(function, positive, allow_fallback=True)(positive), function(positive))
 
 
+def test_bits_are_compared_in_the_type_whose_bits_they_are() -> None:
+    x = torch.randn(4, 8)
+    traced = trace(lambda x: (x * 2).view(torch.int16) + 1, x, allow_fallback=True)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, CPU))
+    assert torch.equal(kernel(x), (x * 2).view(torch.int16) + 1)
+
+
 def test_pytorch_is_not_given_random_positions_that_it_does_not_check() -> None:
     """It writes where they say, out of memory too."""
     x = torch.randn(1, 2, 6, 8)
