@@ -35,7 +35,8 @@ from torch import Tensor
 from torch._dynamo.exc import BackendCompilerFailed
 
 import autosched
-from autosched.torch_compile import graph_compiler
+from autosched.torch_compile import graph_compiler, problems
+from autosched.torch_compile.graphs import traced_or_why
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.tracing.translation.translate import DefectWarning
 from search_spaces import target_named
@@ -96,6 +97,8 @@ def row_of(name: str, repository: Path) -> Row:
     model, inputs = graph_of(repository, name)
     watch = _Watch(time.process_time())
     mock.patch.object(graph_compiler, "traced_problems", watch.traced).start()
+    # Without what earlier runs have stored.
+    mock.patch.object(problems, "known_or_traced", traced_or_why).start()
     with torch.no_grad(), contextlib.suppress(_CompiledError, BackendCompilerFailed):
         torch.compile(model, backend="autosched", fullgraph=True, dynamic=False)(*inputs)
     row = functools.partial(Row, name, capture_s=round(watch.capture_s, 2), trace_s=round(watch.trace_s, 2))
