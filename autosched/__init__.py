@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from autosched.replaying.predictions import Prediction, Predictions
     from autosched.replaying.replay import StaleRecordWarning, replay
     from autosched.standalone import export
+    from autosched.torch_compile.compiled_model import CompiledModel, compile
     from autosched.torch_compile.explain import Explanation, explain
     from autosched.torch_compile.tune_model import tune_model
     from autosched.tracing import (
@@ -63,6 +64,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AutoschedError",
     "Comparison",
+    "CompiledModel",
     "DifferentiableFunction",
     "DifferentiableKernel",
     "DynamicFunction",
@@ -96,6 +98,7 @@ __all__ = [
     "close",
     "compare",
     "compare_kernel",
+    "compile",
     "cpu_target",
     "explain",
     "export",
@@ -119,6 +122,7 @@ _HOMES = {
     "autosched.replaying.predictions": "Prediction Predictions",
     "autosched.replaying.replay": "StaleRecordWarning replay",
     "autosched.standalone": "export",
+    "autosched.torch_compile.compiled_model": "CompiledModel compile",
     "autosched.torch_compile.explain": "Explanation explain",
     "autosched.torch_compile.tune_model": "tune_model",
     "autosched.tracing": "TracedFunction TracedKernel trace",

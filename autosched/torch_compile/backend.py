@@ -53,17 +53,23 @@ def backend_of(options: Options, report: OnReport) -> Backend:
     return by_graphs(compiler)
 
 
+def compilers(compiler: Callable[[Kind], GraphFunction]) -> dict[str, Any]:
+    """The arguments of AOTAutograd that have each kind of graphs compiled by a compiler of its own."""
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    return {
+        "fw_compiler": compiler("forward"),
+        "bw_compiler": compiler("backward"),
+        "inference_compiler": compiler("inference"),
+        "partition_fn": min_cut_rematerialization_partition,
+    }
+
+
 def by_graphs(compiler: Callable[[Kind], GraphFunction]) -> Backend:
     """A backend that has the graphs of AOTAutograd compiled, each kind by a compiler of its own."""
     from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    apart: Backend = aot_autograd(
-        fw_compiler=compiler("forward"),
-        bw_compiler=compiler("backward"),
-        inference_compiler=compiler("inference"),
-        partition_fn=min_cut_rematerialization_partition,
-    )
+    apart: Backend = aot_autograd(**compilers(compiler))
 
     def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         keep_attention_whole(graph.graph)

@@ -34,13 +34,15 @@ _LEAST_S = 1e-3
 class GraphCompiler:
     """A compiler for AOTAutograd: takes a graph and inputs without data, returns a boxed call.
 
-    `load`: the kernels of a traced function from a log; by default `replay`.
+    `load`: the kernels of a traced function from a log; by default `replay`. `weights`: the numbers of a graph's inputs
+    that are weights of the model.
     """
 
     kind: Kind
     options: Options
     report: OnReport
     load: Callable[..., TracedKernel] | None = None
+    weights: Callable[[Sequence[Any], Kind], frozenset[int]] = weights_of
 
     def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
         """The graph as a function of a list of its inputs, which it empties.
@@ -48,7 +50,7 @@ class GraphCompiler:
         Raises:
             InputError: it is not computed by kernels of autosched alone, and `strict` refuses that.
         """
-        divided, others = DividedGraph(graph, tuple(inputs), weights_of(inputs, self.kind)), Others()
+        divided, others = DividedGraph(graph, tuple(inputs), self.weights(inputs, self.kind)), Others()
         kernels = self.kernels(traced_problems(divided, self.kind, self.options.strict))
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)

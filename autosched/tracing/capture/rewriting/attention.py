@@ -9,7 +9,8 @@ PyTorch would put the operator of a library there, or, where it knows of none, p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -118,6 +119,11 @@ def parts_of_attention(
     )
     assert made is not None, "nothing is dropped"
     return made if made.dim() < 4 else made.transpose(-3, -2).contiguous().transpose(-3, -2)
+
+
+def replaced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, or that of the operator for attention."""
+    return attention if function is F.scaled_dot_product_attention else function
 
 
 def keep_attention_whole(graph: fx.Graph) -> None:

@@ -1,0 +1,84 @@
+"""Tests of `compile`: models without Dynamo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import autosched
+from search_spaces import InputError
+
+
+class Tied(nn.Module):
+    """Two layers that share a weight, and a branch that Dynamo would break at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.second.weight = self.first.weight
+        self.register_buffer("shift", torch.ones(8))
+
+    def forward(self, x: Tensor, twice: bool = False) -> dict[str, Tensor]:
+        y = torch.tanh(self.first(x)) + self.shift
+        return {"y": self.second(y) if twice else y}
+
+
+@pytest.fixture
+def model() -> Tied:
+    torch.manual_seed(0)
+    return Tied()
+
+
+def options(tmp_path: Path) -> dict[str, Any]:
+    return {"log": str(tmp_path / "log.jsonl"), "trials": 1}
+
+
+def test_kernels_compute_the_model_with_its_weights_of_the_moment(model: Tied, tmp_path: Path) -> None:
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        compiled = autosched.compile(model, x, True, mode="max-autotune", options={**options(tmp_path), "strict": True})
+        assert [r.by for r in compiled.reports] == ["autosched"]
+        torch.testing.assert_close(compiled(x, True), model(x, True))
+        model.first.weight.mul_(2)
+        torch.testing.assert_close(compiled(x, True), model(x, True))
+        model.load_state_dict({k: v + 1 for k, v in model.state_dict().items()})
+        torch.testing.assert_close(compiled(x, True), model(x, True))
+
+
+def test_gradients_reach_inputs_and_weights(model: Tied, tmp_path: Path) -> None:
+    x = torch.randn(4, 8, requires_grad=True)
+    compiled = autosched.compile(model, x, True, options=options(tmp_path))
+    wanted = [x, model.first.weight, model.second.bias]
+    found = torch.autograd.grad(compiled(x, True)["y"].sum(), wanted)
+    torch.testing.assert_close(found, torch.autograd.grad(model(x, True)["y"].sum(), wanted))
+    assert [r.kind for r in compiled.reports] == ["forward", "backward"]
+
+
+def test_what_it_was_not_compiled_for_is_refused(model: Tied, tmp_path: Path) -> None:
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        compiled = autosched.compile(model, x, options=options(tmp_path))
+        for other in (torch.randn(5, 8), x.double(), torch.randn(8, 4).T, 1):
+            with pytest.raises(InputError, match=r"leaf 0 of the inputs is .*; expected float32\[4, 8\]"):
+                compiled(other)
+        with pytest.raises(InputError, match="inputs of the structure"):
+            compiled(x, True)
+        model.train(not model.training)
+        with pytest.raises(InputError, match="in other modes"):
+            compiled(x)
+        model.train(not model.training)
+        model.double()
+        with pytest.raises(InputError, match="weights of other shapes, element types or devices"):
+            compiled(x)
+    with pytest.raises(InputError, match="in other modes"):
+        compiled(x)
+
+
+def test_a_function_has_no_weights() -> None:
+    x = torch.randn(4, 8)
+    compiled = autosched.compile(torch.tanh, x, options={"mode": "default"})
+    torch.testing.assert_close(compiled(x), torch.tanh(x))
