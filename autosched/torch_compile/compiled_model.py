@@ -103,8 +103,8 @@ class CompiledModel:
         """The model's results.
 
         Raises:
-            InputError: the inputs, the grad mode, the modes of its modules, or the shapes, element types or devices of its
-            weights are not those of the compilation. Nothing was computed.
+            InputError: the inputs, the grad mode, the modes of its modules, or the shapes, element types or devices of
+                its weights are not those of the compilation. Nothing was computed.
         """
         leaves, structure = tree_flatten(tuple(inputs))
         if structure != self._structure:
@@ -116,9 +116,7 @@ class CompiledModel:
             raise InputError("the model is in other modes (train or eval, grad mode) than when it was compiled")
         state = self._tensors()
         if [*map(_kind_of, state.values())] != self._weights:
-            raise InputError(
-                "the model has weights of other shapes, element types or devices than when it was compiled"
-            )
+            raise InputError("the weights have other shapes, element types or devices than when it was compiled")
         return self._call(state, _tensors_of(leaves))
 
     def _present_modes(self) -> tuple[bool, ...]:
