@@ -65,6 +65,10 @@ _FLAT_STARTS, _FLAT_WIDTHS = slice(1, 5), (4, 4, 4, 8)
 # Reads of all unrolled points: printing and compiling more of them takes seconds.
 _MOST_READS = 1024
 
+# Reads of all points of a thread of a GPU, where points are windows. Of 750 kernels of depthwise convolutions for an
+# H100, those of more took 4 to 60 s to compile in the mean, others up to 2.6 s, and none of more was the fastest.
+_MOST_READS_OF_A_THREAD = 2048
+
 # Positions of the axes of a tile; short rows have more per tile.
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 MORE_ROWS = (128, 256, 512, 1024)
@@ -90,7 +94,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     anchor = Anchor(
         "pointwise",
         lambda values: rounding_in_pairs(_lower(structure, axes, target, values), target),
-        rules=_rules(structure, axes, named),
+        rules=_rules(structure, axes, named, target.wave),
         decided_first=tuple(x for x in ("flat",) if x in named),
         starts=_starts(axes, target, decisions) if target.kind == "gpu" else _starts_on_cpu(axes, decisions),
     )
@@ -126,7 +130,18 @@ def _why_too_long(reads: int, values: Values) -> str | None:
     return f"{points} unrolled points of {reads} reads each; at most {_MOST_READS} reads are written out"
 
 
-def _rules(structure: Structure, axes: TiledAxes, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
+def _why_too_long_for_a_thread(reads: int, threads: int, values: Values) -> str | None:
+    """A thread's points are written out, too."""
+    unrolled = math.prod(values.integer(name, 1) for name in UNROLLED)
+    tile = math.prod(values.tile(name) for name in _TILED if name in values)
+    points = values.integer("flat") * unrolled if _is_flat(values) else tile
+    of_a_thread = points * reads // (threads * values.integer("warps"))
+    if of_a_thread <= _MOST_READS_OF_A_THREAD:
+        return None
+    return f"{of_a_thread} reads of a thread; at most {_MOST_READS_OF_A_THREAD} are written out"
+
+
+def _rules(structure: Structure, axes: TiledAxes, knobs: Mapping[str, Knob], wave: int) -> tuple[Rule, ...]:
     found = [Rule(("across", "planes"), _why_not_across)] if "across" in knobs else []
     if "across" in knobs:
         own = [name for name in UNROLLED if name in knobs]
@@ -139,6 +154,9 @@ def _rules(structure: Structure, axes: TiledAxes, knobs: Mapping[str, Knob]) -> 
     counts = tuple(name for name in UNROLLED if name in knobs)
     if counts:
         found.append(Rule(counts, partial(_why_too_long, _reads(structure))))
+    if counts and "warps" in knobs:
+        concerned = tuple(x for x in ("flat", *_TILED, *counts, "warps") if x in knobs)
+        found.append(Rule(concerned, partial(_why_too_long_for_a_thread, _reads(structure), wave)))
     if "flat" in knobs:
         # A vector of columns in rows that are one with them.
         merged = ("unrolled_rows",) if "unrolled_columns" in knobs else ()

@@ -193,6 +193,19 @@ def test_too_many_reads_are_not_written_out() -> None:
         space.restricted("pointwise", unrolled_planes=(8,), unrolled_rows=(8,)).sample(np.random.default_rng(0))
 
 
+def test_a_thread_has_no_more_points_than_compilers_take_seconds_for() -> None:
+    space = build(convolution((64, 64), (3, 3), 64, 64, padding=1, groups=64), H200)
+
+    def sampled(warps: int) -> Schedule:
+        narrowed = space.restricted("pointwise", flat=(2048,), unrolled_planes=(2,), unrolled_rows=(4,), warps=(warps,))
+        return narrowed.sample(np.random.default_rng(0))
+
+    # 8 points of 64 positions of a thread, of 9 weights and 9 elements each; then of 8.
+    with pytest.raises(EmptySearchSpaceError):
+        sampled(1)
+    assert dict(sampled(8).values)["warps"] == 8
+
+
 def test_a_window_of_many_taps_is_a_loop_on_a_gpu_and_written_out_on_a_cpu() -> None:
     seven = convolution((14, 14), (7, 7), 8, 8, padding=3, groups=8)
     for target, loops in ((H200, 1), (CPU, 0)):
