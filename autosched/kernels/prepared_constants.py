@@ -21,10 +21,10 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autosched.backends.backend import Launcher
 from autosched.kernels.dispatch import Argument
+from autosched.kernels.optimizer_steps import optimizer_steps
 from autosched.kernels.static_tensors import is_captured
 from autosched.machine.torch_internals import current_stream
 from search_spaces import InputError, TileProgram
@@ -102,10 +102,7 @@ class PreparedConstants:
         self._device = device
         self._known: dict[_Key, _Prepared] = {}
         self._lock = threading.Lock()
-        self._steps = 0
-        own = weakref.ref(self)
-        hook = register_optimizer_step_post_hook(lambda *_: _stepped(own()))
-        weakref.finalize(self, hook.remove)
+        self._optimizers = optimizer_steps()
 
     @staticmethod
     def of(launcher: Launcher, program: TileProgram, order: Sequence[int], device: torch.device) -> PreparedConstants:
@@ -153,7 +150,7 @@ class PreparedConstants:
         if tensor.is_inference():
             return None
         known = self._known.get(key)
-        if known is None or not known.is_of(tensor, self._steps):
+        if known is None or not known.is_of(tensor, self._optimizers.count):
             if is_captured(self._device):
                 return None
             known = self._made(key, tensor, address)
@@ -164,11 +161,12 @@ class PreparedConstants:
     def _made(self, key: _Key, tensor: Tensor, address: int) -> _Prepared:
         with self._lock:
             known = self._known.get(key)
-            if known is not None and known.is_of(tensor, self._steps):
+            if known is not None and known.is_of(tensor, self._optimizers.count):
                 return known
             root, own = _root(tensor), weakref.ref(self)
             same = known is not None and known.root() is root
-            version, steps, storage = tensor._version, self._steps, StorageWeakRef(tensor.untyped_storage())
+            version, steps = tensor._version, self._optimizers.count
+            storage = StorageWeakRef(tensor.untyped_storage())
             memory = self.made(key[0], address, known.memory if known is not None and same else None)
             forgotten = weakref.ref(root, lambda _: _forget(own(), key))
             found = _Prepared(forgotten, version, steps, storage, memory, {_current_stream_of(self._device)})
@@ -193,11 +191,6 @@ def _storage(tensor: Tensor) -> int:
     """Identity of a tensor's storage, valid as long as that is referred to."""
     identity: int = tensor.untyped_storage()._cdata
     return identity
-
-
-def _stepped(constants: PreparedConstants | None) -> None:
-    if constants is not None:
-        constants._steps += 1
 
 
 def _forget(constants: PreparedConstants | None, key: _Key) -> None:

@@ -15,8 +15,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from autosched.kernels.optimizer_steps import optimizer_steps
 from autosched.machine.torch_internals import at_addresses, identity_of, version_of
 
 
@@ -46,8 +46,8 @@ class _Kept:
     """What tensors were when they were seen.
 
     `identities`: the addresses of PyTorch's objects, which no others get as long as these are referred to. Of the
-    `references`, those to memory note when it is freed. There are none of Python's to tensors: PyTorch does not swap
-    tensors that have some (`torch.utils.swap_tensors`). `versions`: the sum of the version counters, which only rise.
+    `references`, those to memory note when it is freed. `versions`: the sum of the version counters, which only rise.
+    `steps`: those of optimizers.
     """
 
     seen: Seen
@@ -55,6 +55,7 @@ class _Kept:
     addresses: list[int]
     numbers: list[int]
     versions: int
+    steps: int
     references: tuple[object, ...]
 
 
@@ -65,10 +66,8 @@ class StaticTensors:
         self._arguments = tuple(arguments)
         self._kept: _Kept | None = None
         own = weakref.ref(self)
-        self._forget = lambda *_: _forget(own())
-        if arguments:
-            hook = register_optimizer_step_post_hook(self._forget)
-            weakref.finalize(self, hook.remove)
+        self._forget = lambda _: _forget(own())
+        self._optimizers = optimizer_steps()
 
     def seen(self, tensors: list[Tensor]) -> Seen:
         """The tensors of a call.
@@ -77,7 +76,8 @@ class StaticTensors:
             InputError: one is not as expected; OutOfMemoryError: there is no memory for a copy.
         """
         kept = self._kept
-        if kept is not None and _are_same(tensors, kept):
+        steps = self._optimizers.count
+        if kept is not None and steps == kept.steps and _are_same(tensors, kept):
             versions = sum(map(version_of, tensors))
             if versions == kept.versions:
                 return kept.seen
@@ -98,7 +98,7 @@ class StaticTensors:
         seen = self._now(tensors)
         # A CUDA graph is to copy what it reads at every replay.
         if not (seen.copies and is_captured(tensors[0].device)):
-            self._kept = _Kept(seen, identities, addresses, numbers, versions, references)
+            self._kept = _Kept(seen, identities, addresses, numbers, versions, steps, references)
         return seen
 
     def _now(self, tensors: list[Tensor]) -> Seen:
