@@ -26,7 +26,7 @@ from autosched.backends.backend import Launcher
 from autosched.kernels.dispatch import Argument
 from autosched.kernels.optimizer_steps import optimizer_steps
 from autosched.kernels.static_tensors import is_captured
-from autosched.machine.torch_internals import current_stream
+from autosched.machine.torch_internals import stream_on
 from search_spaces import InputError, TileProgram
 
 # Fills a prepared workspace: its number, the address of the constant, and memory of an earlier call.
@@ -169,13 +169,13 @@ class PreparedConstants:
             storage = StorageWeakRef(tensor.untyped_storage())
             memory = self.made(key[0], address, known.memory if known is not None and same else None)
             forgotten = weakref.ref(root, lambda _: _forget(own(), key))
-            found = _Prepared(forgotten, version, steps, storage, memory, {_current_stream_of(self._device)})
+            found = _Prepared(forgotten, version, steps, storage, memory, {stream_on(self._device)})
             self._known[key] = found
             return found
 
     def _use(self, known: _Prepared) -> None:
         """Keep the memory until the present stream is done with it."""
-        stream = _current_stream_of(self._device)
+        stream = stream_on(self._device)
         if stream not in known.streams:
             known.memory.record_stream(torch.cuda.current_stream(self._device))
             known.streams.add(stream)
@@ -196,8 +196,3 @@ def _storage(tensor: Tensor) -> int:
 def _forget(constants: PreparedConstants | None, key: _Key) -> None:
     if constants is not None:
         constants._known.pop(key, None)
-
-
-def _current_stream_of(device: torch.device) -> int:
-    """The stream of a GPU that calls are launched on; 0 on a CPU."""
-    return current_stream(device.index or 0) if device.type == "cuda" else 0
