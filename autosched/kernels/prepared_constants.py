@@ -168,8 +168,10 @@ class PreparedConstants:
             version, steps = tensor._version, self._optimizers.count
             storage = StorageWeakRef(tensor.untyped_storage())
             memory = self.made(key[0], address, known.memory if known is not None and same else None)
+            # PyTorch gives memory out again on the stream that it was allocated on, once the others are done with it.
+            streams = known.streams if known is not None and same else {stream_on(self._device)}
             forgotten = weakref.ref(root, lambda _: _forget(own(), key))
-            found = _Prepared(forgotten, version, steps, storage, memory, {stream_on(self._device)})
+            found = _Prepared(forgotten, version, steps, storage, memory, streams)
             self._known[key] = found
             return found
 

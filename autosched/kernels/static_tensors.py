@@ -43,7 +43,7 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """What tensors were when they were seen.
+    """Tensors as they were when they were seen.
 
     `identities`: the addresses of PyTorch's objects, which no others get as long as these are referred to. Of the
     `references`, those to memory note when it is freed. `versions`: the sum of the version counters, which only rise.
