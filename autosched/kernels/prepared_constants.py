@@ -21,12 +21,12 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autosched.backends.backend import Launcher
 from autosched.kernels.dispatch import Argument
+from autosched.kernels.optimizer_steps import optimizer_steps
 from autosched.kernels.static_tensors import is_captured
-from autosched.machine.torch_internals import current_stream
+from autosched.machine.torch_internals import stream_on
 from search_spaces import InputError, TileProgram
 
 # Fills a prepared workspace: its number, the address of the constant, and memory of an earlier call.
@@ -102,10 +102,7 @@ class PreparedConstants:
         self._device = device
         self._known: dict[_Key, _Prepared] = {}
         self._lock = threading.Lock()
-        self._steps = 0
-        own = weakref.ref(self)
-        hook = register_optimizer_step_post_hook(lambda *_: _stepped(own()))
-        weakref.finalize(self, hook.remove)
+        self._optimizers = optimizer_steps()
 
     @staticmethod
     def of(launcher: Launcher, program: TileProgram, order: Sequence[int], device: torch.device) -> PreparedConstants:
@@ -153,7 +150,7 @@ class PreparedConstants:
         if tensor.is_inference():
             return None
         known = self._known.get(key)
-        if known is None or not known.is_of(tensor, self._steps):
+        if known is None or not known.is_of(tensor, self._optimizers.count):
             if is_captured(self._device):
                 return None
             known = self._made(key, tensor, address)
@@ -164,20 +161,23 @@ class PreparedConstants:
     def _made(self, key: _Key, tensor: Tensor, address: int) -> _Prepared:
         with self._lock:
             known = self._known.get(key)
-            if known is not None and known.is_of(tensor, self._steps):
+            if known is not None and known.is_of(tensor, self._optimizers.count):
                 return known
             root, own = _root(tensor), weakref.ref(self)
             same = known is not None and known.root() is root
-            version, steps, storage = tensor._version, self._steps, StorageWeakRef(tensor.untyped_storage())
+            version, steps = tensor._version, self._optimizers.count
+            storage = StorageWeakRef(tensor.untyped_storage())
             memory = self.made(key[0], address, known.memory if known is not None and same else None)
+            # PyTorch gives memory out again on the stream that it was allocated on, once the others are done with it.
+            streams = known.streams if known is not None and same else {stream_on(self._device)}
             forgotten = weakref.ref(root, lambda _: _forget(own(), key))
-            found = _Prepared(forgotten, version, steps, storage, memory, {_current_stream_of(self._device)})
+            found = _Prepared(forgotten, version, steps, storage, memory, streams)
             self._known[key] = found
             return found
 
     def _use(self, known: _Prepared) -> None:
         """Keep the memory until the present stream is done with it."""
-        stream = _current_stream_of(self._device)
+        stream = stream_on(self._device)
         if stream not in known.streams:
             known.memory.record_stream(torch.cuda.current_stream(self._device))
             known.streams.add(stream)
@@ -195,16 +195,6 @@ def _storage(tensor: Tensor) -> int:
     return identity
 
 
-def _stepped(constants: PreparedConstants | None) -> None:
-    if constants is not None:
-        constants._steps += 1
-
-
 def _forget(constants: PreparedConstants | None, key: _Key) -> None:
     if constants is not None:
         constants._known.pop(key, None)
-
-
-def _current_stream_of(device: torch.device) -> int:
-    """The stream of a GPU that calls are launched on; 0 on a CPU."""
-    return current_stream(device.index or 0) if device.type == "cuda" else 0

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from autosched.machine.torch_internals import at_addresses, identity_of, version_of
+from autosched.kernels.optimizer_steps import optimizer_steps
+from autosched.machine.torch_internals import at_addresses, identity_of, stream_on, version_of
 
 
 class Taking(Protocol):
@@ -43,18 +43,21 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """What tensors were when they were seen.
+    """Tensors as they were when they were seen.
 
     `identities`: the addresses of PyTorch's objects, which no others get as long as these are referred to. Of the
-    `references`, those to memory note when it is freed. There are none of Python's to tensors: PyTorch does not swap
-    tensors that have some (`torch.utils.swap_tensors`). `versions`: the sum of the version counters, which only rise.
+    `references`, those to memory note when it is freed. `versions`: the sum of the version counters, which only rise.
+    `steps`: those of optimizers. `stream`: that on which `seen.copies` were made.
     """
 
     seen: Seen
     identities: list[int]
     addresses: list[int]
     numbers: list[int]
+    layouts: list[tuple[object, object]]
     versions: int
+    steps: int
+    stream: int
     references: tuple[object, ...]
 
 
@@ -65,10 +68,8 @@ class StaticTensors:
         self._arguments = tuple(arguments)
         self._kept: _Kept | None = None
         own = weakref.ref(self)
-        self._forget = lambda *_: _forget(own())
-        if arguments:
-            hook = register_optimizer_step_post_hook(self._forget)
-            weakref.finalize(self, hook.remove)
+        self._forget = lambda _: _forget(own())
+        self._optimizers = optimizer_steps()
 
     def seen(self, tensors: list[Tensor]) -> Seen:
         """The tensors of a call.
@@ -77,11 +78,12 @@ class StaticTensors:
             InputError: one is not as expected; OutOfMemoryError: there is no memory for a copy.
         """
         kept = self._kept
-        if kept is not None and _are_same(tensors, kept):
+        steps = self._optimizers.count
+        if kept is not None and steps == kept.steps and _are_same(tensors, kept):
             versions = sum(map(version_of, tensors))
             if versions == kept.versions:
                 return kept.seen
-            if not kept.seen.copies:
+            if not kept.seen.copies and _layouts(tensors) == kept.layouts:
                 # Where they are has not changed.
                 self._kept = kept = replace(kept, seen=replace(kept.seen), versions=versions)
                 return kept.seen
@@ -98,7 +100,8 @@ class StaticTensors:
         seen = self._now(tensors)
         # A CUDA graph is to copy what it reads at every replay.
         if not (seen.copies and is_captured(tensors[0].device)):
-            self._kept = _Kept(seen, identities, addresses, numbers, versions, references)
+            layouts, stream = _layouts(tensors), stream_on(tensors[0].device)
+            self._kept = _Kept(seen, identities, addresses, numbers, layouts, versions, steps, stream, references)
         return seen
 
     def _now(self, tensors: list[Tensor]) -> Seen:
@@ -119,6 +122,14 @@ def is_captured(device: torch.device) -> bool:
 
 def _are_same(tensors: list[Tensor], kept: _Kept) -> bool:
     """True for the same tensors in the same memory, which need no other check."""
-    if (kept.seen.trained and torch.is_grad_enabled()) or (kept.seen.copies and is_captured(tensors[0].device)):
+    if kept.seen.trained and torch.is_grad_enabled():
+        return False
+    device = tensors[0].device
+    if kept.seen.copies and (is_captured(device) or stream_on(device) != kept.stream):
+        # Another stream would read copies before they are made, and one that is captured is to make them itself.
         return False
     return [*map(identity_of, tensors)] == kept.identities and at_addresses(tensors, kept.addresses, kept.numbers)
+
+
+def _layouts(tensors: list[Tensor]) -> list[tuple[object, object]]:
+    return [(t.shape, t.stride()) for t in tensors]

@@ -26,6 +26,11 @@ current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.c
 current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_handle)
 
 
+def stream_on(device: torch.device) -> int:
+    """The handle of the current stream of this thread for a device; 0 for a CPU."""
+    return current_stream(device.index or 0) if device.type == "cuda" else 0
+
+
 def _at_addresses(tensors: list[Tensor], addresses: list[int], numbers: list[int]) -> bool:
     return [tensors[n].data_ptr() for n in numbers] == addresses
 

@@ -122,6 +122,7 @@ class Layouts:
         arena, last = len(self._slots), len(self._steps)
         made = [s for s, at in self._written.items() if stretch.first <= at < stretch.end]
         inner, own = [s for s in made if s in self._inner], [s for s in made if s not in self._inner]
+        parts = [s for s in self._wanted if self._base(s)[0] != s]
         steps = range(stretch.first, stretch.end)
         workspaces = [Lifetime(_workspace_bytes(self._launch(n)), n, n) for n in steps]
         found = arranged(
@@ -133,7 +134,7 @@ class Layouts:
         return Memory(
             tuple(self._placed(n, places[n - stretch.first], placed) for n in steps),
             {slot: self._layout(slot) for slot in own},
-            tuple(self._part(s) for s in self._wanted if self._base(s)[0] != s and self._base(s)[0] in set(own)),
+            tuple(self._part(s) for s in parts if self._base(s)[0] in own),
             arena,
             found.arena_bytes,
         )

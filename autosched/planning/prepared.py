@@ -10,7 +10,7 @@ import torch
 
 from autosched.backends.backend import Place
 from autosched.kernels.prepared_constants import PreparedConstants
-from autosched.machine.torch_internals import current_stream
+from autosched.machine.torch_internals import stream_on
 from autosched.planning.layout import PlacedStep
 
 
@@ -41,8 +41,7 @@ class PreparedBases:
         """
         if not self._reads:
             return True
-        stream = current_stream(self._device.index or 0) if self._device.type == "cuda" else 0
-        known = self._known
+        stream, known = stream_on(self._device), self._known
         if static is None or known is None or known[0] is not static or known[1] != stream:
             found = self._found(tensors, addresses)
             if found is None:

@@ -1,4 +1,4 @@
-"""What the steps of a plan do in a call: allocate, launch, call."""
+"""The steps of a plan in a call: memory is allocated, kernels are launched, functions called."""
 
 from __future__ import annotations
 

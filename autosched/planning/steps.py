@@ -35,7 +35,7 @@ class Slot:
 
 
 class Launchable(Protocol):
-    """What a plan needs of an `autosched.Kernel`."""
+    """A kernel as plans launch it: the part of an `autosched.Kernel` that they need."""
 
     @property
     def launch(self) -> Callable[..., None]:

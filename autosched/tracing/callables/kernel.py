@@ -26,7 +26,7 @@ _BREAKS_GRAPHS = "the kernels of a traced function are no operator; those of one
 
 @dataclass(frozen=True)
 class _LaidOut:
-    """What a call runs, and reads its results with. `noticed`: a change of a constant is one of a static argument."""
+    """The plan of a call, and readers of its results. `noticed`: a change of a constant is one of a static argument."""
 
     plan: Plan
     noticed: bool

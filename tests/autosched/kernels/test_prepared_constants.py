@@ -12,11 +12,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import autosched
 import best_spaces
 from autosched import ops
+from autosched.kernels import prepared_constants
 from autosched.kernels.kernel import Kernel
+from autosched.kernels.prepared_constants import PreparedConstants
+from autosched.kernels.static_tensors import StaticTensors
 from autosched.machine import devices
 from needed import needs_gpu
 from schedule_checks import tried
@@ -163,6 +167,30 @@ def test_several_tensors_are_prepared_side_by_side_and_forgotten_with_them(kerne
     del weight, weights
     gc.collect()
     assert not kernel.constants._known
+
+
+def test_memory_is_of_the_stream_that_it_was_made_on_when_another_prepares_in_it_again(kernel, monkeypatch) -> None:
+    kernel, _ = kernel
+    x, weight = operands()
+    for stream in (1, 2):
+        monkeypatch.setattr(prepared_constants, "stream_on", lambda _, now=stream: now)
+        kernel(x, weight)
+        weight.mul_(2)
+    assert [known.streams for known in kernel.constants._known.values()] == [{1}]
+
+
+def test_kernels_come_and_go_while_the_step_of_an_optimizer_ends(kernel) -> None:
+    made = [PreparedConstants(kernel[1], (), torch.device("cpu")), StaticTensors(()), StaticTensors([None])]
+    hooks = [
+        register_optimizer_step_post_hook(lambda *_: made.clear()),
+        register_optimizer_step_post_hook(lambda *_: made.append(StaticTensors([None]))),
+    ]
+    try:
+        torch.optim.SGD([nn.Parameter(torch.zeros(1))]).step()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert len(made) == 1
 
 
 def test_a_new_view_of_changed_memory_is_prepared_anew(kernel) -> None:
