@@ -12,13 +12,13 @@ from typing import Any
 from torch import fx
 
 from autosched.replaying.replay import replay
-from autosched.torch_compile.composition import Boxed, composed
-from autosched.torch_compile.graphs import computes, on_data, weights_of, why_failed
+from autosched.torch_compile.composition import Boxed, boxed, composed
+from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of, why_failed
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Call
+from autosched.torch_compile.others import Call, by_others
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
 from autosched.torch_compile.problems import TracedProblem, traced_problems
-from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport
+from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
 from autosched.torch_compile.timing_parts import seconds_of_graph, seconds_of_segment
 from autosched.tracing import TracedKernel, UncheckedWarning
@@ -50,6 +50,19 @@ class GraphCompiler:
         Raises:
             InputError: it is not computed by kernels of autosched alone, and `strict` refuses that.
         """
+        try:
+            made, report = self._made(graph, inputs)
+        except AutoschedError:
+            raise
+        except Exception as error:
+            why = why_failed(self.kind, error)
+            check_strict(self.options, self.kind, operators_of(graph), why)
+            made, report = self._left(graph, inputs, why)
+        _log.info("%s", report)
+        self.report(report)
+        return made
+
+    def _made(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Boxed, GraphReport]:
         divided, others = DividedGraph(graph, tuple(inputs), self.weights(inputs, self.kind)), Others()
         kernels = self.kernels(traced_problems(divided, self.kind, self.options.strict))
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
@@ -58,9 +71,13 @@ class GraphCompiler:
         if len(parts) > 1 and self.options.tunes and not self.options.strict:
             parts, seconds = self._whole_or_parts(divided, parts, kernels, others)
         report = GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
-        _log.info("%s", report)
-        self.report(report)
-        return self._composed(divided, parts)
+        return self._composed(divided, parts), report
+
+    def _left(self, graph: fx.GraphModule, inputs: Sequence[Any], why: str) -> tuple[Boxed, GraphReport]:
+        """A graph that a defect leaves to others."""
+        other = by_others(graph, inputs)
+        why = "; ".join(filter(None, (why, other.failed)))
+        return boxed(other.call), GraphReport(self.kind, (PartReport(operators_of(graph), other.by, why=why),))
 
     def kernels(self, problems: Mapping[str, TracedProblem | str]) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""

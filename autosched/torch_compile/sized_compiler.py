@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from autosched.replaying.nearest import nearest_kernels, trials_of_nearest
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.graph_compiler import GraphCompiler, check_strict
-from autosched.torch_compile.graphs import computes, operators_of, weights_of
+from autosched.torch_compile.graphs import computes, operators_of, weights_of, why_failed
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, Other, by_others
 from autosched.torch_compile.parts import Choice, Others, parts_of, reports_of
@@ -26,8 +25,6 @@ from autosched.torch_compile.segments import DividedGraph
 from autosched.torch_compile.sized_graph import SizedGraph, SizePlaces, Sizes
 from autosched.torch_compile.timing_parts import seconds_of_graph
 from autosched.tracing import TracedKernel
-from autosched.tracing.translation.translate import DefectWarning
-from search_spaces import AutoschedError
 from tuning_logs.text import first_line
 
 _log = logging.getLogger(__name__)
@@ -88,8 +85,7 @@ class _AtSizes:
             found = self._by_kernels(sizes, inputs, first)
         except Exception as error:
             # A user's model runs all the same.
-            found = f"{type(error).__name__}: {first_line(error)}"
-            warnings.warn(f"{compiler.kind} graph at {sizes}: {found}", DefectWarning, stacklevel=2)
+            found = why_failed(compiler.kind, error)
         if not isinstance(found, str):
             call, parts = found
             compiler.inform(GraphReport(compiler.kind, parts, sizes))
@@ -104,16 +100,16 @@ class _AtSizes:
         options = self.compiler.options
         if self.other is None or (first and options.tunes):
             return None
-        found = self._traced(inputs)
-        if isinstance(found, str):
-            return None
-        self.begun.clear()
-        self.begun[sizes] = found
-        problems = [problem for problem in found.problems.values() if isinstance(problem, TracedProblem)]
         try:
+            found = self._traced(inputs)
+            if isinstance(found, str):
+                return None
+            self.begun.clear()
+            self.begun[sizes] = found
+            problems = [problem for problem in found.problems.values() if isinstance(problem, TracedProblem)]
             trials = [trials_of_nearest(p.traced, p.target, log=options.log) for p in problems]
-        except AutoschedError:
-            # Then there are no kernels.
+        except Exception:
+            # There are no kernels, and who asks for these tells why.
             return None
         needed = [each for each in trials if each is not None]
         return partial(_each, needed) if needed else None

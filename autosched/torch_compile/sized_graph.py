@@ -149,7 +149,8 @@ class SizedGraph:
         return call
 
     def _least_called(self) -> Sizes:
-        return min(self._calls, key=self._count)
+        # Other threads may add calls meanwhile.
+        return min(list(self._calls), key=self._count)
 
     def _count(self, sizes: Sizes) -> int:
         return self._counts.get(sizes, 0)

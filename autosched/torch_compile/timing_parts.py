@@ -48,8 +48,10 @@ def _seconds(
 ) -> dict[Name, float] | str:
     # PyTorch raises where integers are divisors that must not be 0, and kernels end the process.
     names = sorted(calls, key=lambda name: name == "autosched")
+    gpus = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     try:
-        with on_data(), torch.no_grad():
+        # The user's next random numbers are as they would be without.
+        with on_data(), torch.no_grad(), torch.random.fork_rng(gpus):
             given = draw()
             runs: dict[str, Callable[[], object]] = {name: partial(calls[name], *given) for name in names}
             samples = interleaved(runs, _ROUNDS, timer_for(target, "hot"))

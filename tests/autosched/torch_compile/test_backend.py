@@ -186,7 +186,11 @@ def test_what_computes_a_model_is_explained(log: str) -> None:
     assert "inference graph of 2 operators by eager: no successful record" in str(found)
 
 
-@pytest.mark.parametrize("step", [(graphs, "trace_function"), (graph_compiler, "replay")], ids=["cut", "kernels"])
+@pytest.mark.parametrize(
+    "step",
+    [(graph_compiler, "traced_problems"), (graphs, "trace_function"), (graph_compiler, "replay")],
+    ids=["segments", "cut", "kernels"],
+)
 def test_a_defect_costs_a_warning_and_the_kernels_only(step: Any, log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("of a rule")

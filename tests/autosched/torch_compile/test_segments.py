@@ -16,6 +16,7 @@ from torch import Tensor, fx, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
 import autosched
+from autosched.machine import devices
 from autosched.torch_compile import parts, timing_parts
 from autosched.torch_compile.backend import backend_of, by_graphs, compiled_once
 from autosched.torch_compile.composition import composed
@@ -285,6 +286,17 @@ def test_integers_that_may_be_no_index_are_0_while_makers_are_timed(
     monkeypatch.setattr(timing_parts, "interleaved", interleaved)
     report = compiled(lambda n: torch.ones(6) * n, log=str(tmp_path / "log.jsonl"), mode="max-autotune", trials=1)
     assert dict(report.parts[0].seconds) == {"autosched": 1.0, "inductor": 1.0, "eager": 1.0}
+
+
+def test_timing_leaves_the_next_random_numbers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interleaved(runs: dict[str, Callable[[], Tensor]], *_: object) -> dict[str, list[float]]:
+        return {name: [float(run().numel())] for name, run in runs.items()}
+
+    monkeypatch.setattr(timing_parts, "interleaved", interleaved)
+    before = torch.get_rng_state()
+    found = timing_parts._seconds(lambda: [torch.randn(3)], {"eager": torch.rand_like}, devices.cpu_target(1))
+    assert found == {"eager": 3.0}
+    assert before.equal(torch.get_rng_state())
 
 
 @pytest.mark.usefixtures("no_compiler")

@@ -143,12 +143,13 @@ def test_sizes_without_records_are_traced_once(log: Path, monkeypatch: pytest.Mo
     assert "no successful record" in reports[-1].why
 
 
-def test_a_defect_costs_a_warning_and_the_kernels_only(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["traced_problems", "composed"])
+def test_a_defect_costs_a_warning_and_the_kernels_only(step: str, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any) -> None:
         raise ZeroDivisionError("of a rule")
 
     called, reports = compiled(lambda x: x.exp() * 3, log=log)
-    monkeypatch.setattr(sized_compiler, "composed", failing)
+    monkeypatch.setattr(sized_compiler, step, failing)
     monkeypatch.setattr(sized_compiler, "computes", lambda _: False)
     with pytest.warns(DefectWarning, match="ZeroDivisionError: of a rule"):
         torch.testing.assert_close(called(torch.ones(3)), torch.ones(3).exp() * 3)
@@ -278,6 +279,20 @@ def test_sizes_called_most_have_kernels() -> None:
         call(100), call(101)
     assert (call(100), call(101), call(39)) == ("kernels", "kernels", "others")
     assert len(asked) == sized_graph._MOST + 2
+
+
+def test_another_thread_may_add_a_size_while_sizes_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    call, _ = sized()
+    for n in range(sized_graph._MOST):
+        call(n), call(n)
+    count = SizedGraph._count
+
+    def added(graph: SizedGraph, sizes: Sizes) -> int:
+        graph._calls[-sizes[0] - 1,] = lambda _: ["kernels"]
+        return count(graph, sizes)
+
+    monkeypatch.setattr(SizedGraph, "_count", added)
+    assert call(100) == "others"
 
 
 def test_sizes_without_kernels_are_asked_for_once() -> None:
