@@ -1,4 +1,4 @@
-"""What the steps of a plan do in a call: allocate, launch, call."""
+"""Functions that the steps of a plan run in a call: allocate, launch, call."""
 
 from __future__ import annotations
 

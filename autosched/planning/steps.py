@@ -35,7 +35,7 @@ class Slot:
 
 
 class Launchable(Protocol):
-    """What a plan needs of an `autosched.Kernel`."""
+    """The part of an `autosched.Kernel` that a plan uses."""
 
     @property
     def launch(self) -> Callable[..., None]:
