@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from autosched.checking.functions.float64 import in_float64
 from autosched.torch_compile.user_models import Model
 from search_spaces import InputError
 
-# Least error of eager: where it has none, as with integers, neither should others.
+# Least error of eager: where integers have none, neither should others.
 _SMALLEST = 1e-30
 # Tolerances by which PyTorch's own benchmarks of compilers judge results for inference.
 _TOLERANCE, _TOLERANCE_OF_HALF = 1e-4, 1e-3
@@ -39,8 +40,14 @@ class Expected:
     exact: Any
 
     def error_of(self, results: Any) -> float:
-        """The root mean square of the results' errors, against float64, as a multiple of eager's."""
-        return _error(results, self.exact) / max(_error(self.eager, self.exact), _SMALLEST)
+        """The root mean square of the results' errors, against float64, as a multiple of eager's.
+
+        Eager's counts as one unit in the last place of the results' type at least: some results it has exactly.
+        """
+        exact, eager = _tensors(self.exact), _tensors(self.eager)
+        unit = max((torch.finfo(t.dtype).eps for t in eager if t.is_floating_point()), default=0.0)
+        smallest = max(unit * _root_mean_square(exact), _SMALLEST)
+        return _error(_tensors(results), exact) / max(_error(eager, exact), smallest)
 
     def why_wrong(self, results: Any) -> str:
         """The first fault that PyTorch's own comparison of compiled models finds; empty where there is none.
@@ -62,10 +69,13 @@ class Expected:
         return "" if agree else " ".join(faults)
 
 
-def _error(results: Any, exact: Any) -> float:
-    pairs = zip(_tensors(results), _tensors(exact), strict=True)
-    squares = [((got.double() - best.double()) ** 2).flatten() for got, best in pairs]
-    return float(torch.cat(squares).mean().sqrt())
+def _error(results: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> float:
+    return _root_mean_square([got.double() - best.double() for got, best in zip(results, exact, strict=True)])
+
+
+def _root_mean_square(tensors: Sequence[torch.Tensor]) -> float:
+    squares = sum(float(t.double().square().sum()) for t in tensors)
+    return math.sqrt(squares / max(1, sum(t.numel() for t in tensors)))
 
 
 def _tensors(made: Any) -> list[torch.Tensor]:
