@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from autosched.bench.models.expected import Expected, reference
 from autosched.bench.models.names import WayName
 from autosched.bench.models.suite import ModelCase
 from autosched.bench.models.ways import WayOptions, run_by
-from autosched.machine.timing import Run, interleaved
+from autosched.machine.timing import Run, interleaved, mean_seconds
 from autosched.torch_compile.reports import GraphReport
 from autosched.torch_compile.user_models import Model
 from tuning_logs.text import first_line
@@ -121,14 +122,7 @@ class BackToBackTimer:
     slowdown = 1.0
 
     def sample(self, runs: Sequence[Run]) -> list[float]:
-        return [self._one(run) for run in runs]
-
-    @staticmethod
-    def _one(run: Run) -> float:
-        calls = 1
-        while (taken := _seconds(run, calls)) < _SHORTEST_SAMPLE_S:
-            calls = max(2 * calls, int(1.2 * calls * _SHORTEST_SAMPLE_S / max(taken, 1e-6)))
-        return taken / calls
+        return [mean_seconds(partial(_seconds, run), _SHORTEST_SAMPLE_S) for run in runs]
 
 
 def _seconds(run: Run, calls: int) -> float:

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from autosched.bench.models import measuring
+from autosched.bench.models import measuring, runner
 from autosched.bench.models.expected import Expected, reference
 from autosched.bench.models.measuring import ModelRow, WayRow, measured
 from autosched.bench.models.names import check_ways
 from autosched.bench.models.suite import ModelCase, read_model_suite
 from autosched.bench.models.table import best_other_ratio, model_lines
 from autosched.bench.models.ways import WayOptions
+from autosched.cli.arguments import INTERRUPTED
 from autosched.cli.commands import app
 from autosched.torch_compile import others
 from search_spaces import InputError
@@ -81,6 +82,17 @@ def test_arguments_that_are_not_allowed_are_refused_before_anything_runs(
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
     assert not out.exists()
+
+
+def test_ctrl_c_ends_a_benchmark_and_says_where_its_models_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "measured", interrupted)
+    command = ["bench", "models", "--suite", str(suite_file(tmp_path)), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == INTERRUPTED
+    assert f"models that were measured are in {tmp_path / 'out'}" in result.output
 
 
 @pytest.mark.parametrize("text", ["", "MODELS = {}", "MODELS = {'a': 1}", "MODELS = [abs]"])
