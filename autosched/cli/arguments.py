@@ -141,7 +141,7 @@ Rounds = Annotated[
 Baselines = Annotated[str | None, typer.Option(metavar="NAME,…", help="Among " + ", ".join(BASELINES) + ".")]
 
 Seconds = Annotated[
-    float | None, typer.Option("--seconds", help="No search with a kernel goes on after that; without, no limit.")
+    float | None, typer.Option("--seconds", help="Limit of the searches' time; a kernel without any success goes on.")
 ]
 
 

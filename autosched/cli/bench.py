@@ -205,9 +205,16 @@ def models_command(
         Path, typer.Option("--suite", metavar="FILE", help="A Python file that defines MODELS. It is executed.")
     ],
     only: Only = None,
-    ways: Annotated[str, typer.Option(help="Names of ways, with commas.")] = ",".join(WAYS),
-    trials: Annotated[int, typer.Option(help="Schedules of every kernel that autosched-max tries.")] = 64,
-    out: Folder = None,
+    ways: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,…", help=f"Among {', '.join(WAYS)}; without, all that there are on the device."),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Schedules of every kernel that autosched-max tries.")] = 64,
+    seconds: Annotated[float, typer.Option(help="Time of autosched-max's searches for every graph.")] = 60.0,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="By default ./autosched-bench/SUITE; with --only SUITE-part."),
+    ] = None,
     log: LogPath = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds.")] = 15,
 ) -> None:
@@ -223,8 +230,8 @@ def models_command(
 
     Ways are eager, graph (eager in a CUDA graph), compile, reduce-overhead and max-autotune (modes of torch.compile),
     autosched and autosched-max (its modes default and max-autotune); CUDA graphs need a GPU. The error of each, against
-    float64, is in the table as a multiple of eager's. A way that fails costs its own line. The table is saved after
-    every model.
+    float64, is in the table as a multiple of eager's. A way that fails, or whose results are wrong, costs its own line.
+    The table is saved after every model. A model is called without gradients, and gives the same results every time.
 
     ```
     autosched bench models --suite models.py --only layer --trials 200
@@ -232,19 +239,21 @@ def models_command(
     """
     from autosched.bench.models.runner import ModelPlan, run_model_bench
     from autosched.bench.models.suite import read_model_suite
-    from autosched.bench.models.ways import WayOptions
+    from autosched.bench.models.ways import WayOptions, usual_ways
+    from autosched.tuning.searching.time_limit import check_seconds
 
-    names = chosen_names(only)
-    plan = ModelPlan(
-        check_ways(ways.split(",")), WayOptions(log, {"trials": trials}), rounds, out or _folder(suite, names)
-    )
+    check_seconds(seconds)
+    names, options = chosen_names(only), WayOptions(log, {"trials": trials, "seconds": seconds})
+    folder = out or Path("autosched-bench") / f"{suite.stem}{'-part' if names else ''}"
+    plan = ModelPlan(check_ways(ways.split(",")) if ways else usual_ways(), options, rounds, folder)
     cases = read_model_suite(suite, names)
-    if not run_model_bench(cases, plan, console(), shlex.join(["autosched", *sys.argv[1:]])):
+    try:
+        complete = run_model_bench(cases, plan, console(), shlex.join(["autosched", *sys.argv[1:]]))
+    except KeyboardInterrupt:
+        say(console(), f"stopped; the models that were measured are in {folder}, and what was tuned in the log")
+        raise typer.Exit(INTERRUPTED) from None
+    if not complete:
         raise typer.Exit(1)
-
-
-def _folder(suite: Path, only: object) -> Path:
-    return Path("autosched-bench") / f"{suite.stem}{'-part' if only else ''}"
 
 
 @app.command("draw")

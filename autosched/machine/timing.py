@@ -13,6 +13,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal, Protocol
 
 import torch
@@ -150,11 +151,7 @@ class CpuTimer:
 
     @staticmethod
     def _hot(run: Run) -> float:
-        calls = 1
-        while (taken := _seconds(run, calls)) < _SHORTEST_SAMPLE_S:
-            # A fifth more than seem needed: the calls before also warmed the caches.
-            calls = max(2 * calls, math.ceil(1.2 * calls * _SHORTEST_SAMPLE_S / max(taken, 1e-7)))
-        return taken / calls
+        return mean_seconds(partial(_seconds, run), _SHORTEST_SAMPLE_S)
 
 
 class GpuTimer:
@@ -301,6 +298,15 @@ def interleaved(callables: Mapping[str, Run], rounds: int, timer: Timer) -> dict
         for name, taken in zip(order, timer.sample([callables[n] for n in order]), strict=True):
             seconds[name].append(taken)
     return seconds
+
+
+def mean_seconds(seconds: Callable[[int], float], shortest_s: float) -> float:
+    """Mean latency of as many calls as take `shortest_s` together; `seconds` times so many."""
+    calls = 1
+    while (taken := seconds(calls)) < shortest_s:
+        # A fifth more than seem needed: the calls before also warmed the caches.
+        calls = max(2 * calls, math.ceil(1.2 * calls * shortest_s / max(taken, 1e-7)))
+    return taken / calls
 
 
 def _event() -> torch.cuda.Event:

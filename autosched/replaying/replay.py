@@ -203,7 +203,7 @@ def _why_none(op: Workload, target: Target, logs: Sequence[TuningLog], policy: s
     return (
         f"no successful record of {op.label} on {target.label}, timed with {policy_text(policy)}; expected one in "
         f"{searched}{_others(op, logs)}; make one with {_tune_call(target, policy)}"
-        f"{' or `autosched tune`' if op.arguments else ''}"
+        f"{' or `autosched tune`' if op.arguments else ', or for all of a model with autosched.tune_model(…)'}"
     )
 
 

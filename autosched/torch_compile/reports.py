@@ -32,7 +32,7 @@ class PartReport:
     def __str__(self) -> str:
         made = f"{self.kernels} kernel{'s' * (self.kernels != 1)}" if self.by == "autosched" else self.why
         if self.prepared_bytes:
-            made += f", {self.prepared_bytes / 1e6:.1f} MB of weights in layouts of their own"
+            made += f", {self.prepared_bytes / 1e6:.2f} MB of weights in layouts of their own"
         head = f"{self.operators} operators by {self.by}: {made}{_timed(self.seconds)}"
         return "\n".join([head, *(f"  left to PyTorch: {text}" for text in self.left)])
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
+from autosched.bench.models.expected import Expected, reference
 from autosched.bench.models.names import WayName
 from autosched.bench.models.suite import ModelCase
 from autosched.bench.models.ways import WayOptions, run_by
-from autosched.machine.timing import Run, interleaved
+from autosched.machine.timing import Run, interleaved, mean_seconds
 from autosched.torch_compile.reports import GraphReport
 from autosched.torch_compile.user_models import Model
 from tuning_logs.text import first_line
@@ -24,8 +24,6 @@ from tuning_logs.text import first_line
 Call = Callable[[], Any]
 # Calls of a sample take at least this long together: starting and waiting for a device costs some 20 µs.
 _SHORTEST_SAMPLE_S = 20e-3
-# Least error of eager: where it has none, neither should others.
-_SMALLEST = 1e-30
 _NO_LIMIT = 1 << 30
 
 
@@ -34,7 +32,7 @@ class WayRow:
     """A way, measured: seconds of a call in every round, seconds to the first result, and bytes at the peak of a call.
 
     `error`: of the results, as a multiple of eager's. `launches`: kernels on a GPU during a call. `reports`: what
-    autosched says of every graph. `why_not`: the reason that nothing was measured.
+    autosched says of every graph. `why_not`: the reason that nothing was timed.
     """
 
     way: WayName
@@ -53,7 +51,7 @@ class WayRow:
 
 @dataclass(frozen=True)
 class ModelRow:
-    """A model by all ways, in their order; or the reason that it cannot be made."""
+    """A model by all ways, in their order; or the reason that it cannot be made, called or timed."""
 
     name: str
     ways: tuple[WayRow, ...] = ()
@@ -61,20 +59,23 @@ class ModelRow:
 
 
 def measured(case: ModelCase, ways: Sequence[WayName], options: WayOptions, rounds: int) -> ModelRow:
-    """The model by every way: each compared with float64, then all timed in turn, `rounds` times."""
+    """The model by every way: each compared with float64, then all of them timed in interleaved rounds."""
     torch.manual_seed(0)
-    try:
-        model, inputs = case.made()
-    except Exception as error:
-        # Whatever the user's function raises.
-        return ModelRow(case.name, why_not=f"{type(error).__name__}: {first_line(error)}")
     # What this process compiled before counts against Dynamo's limit; the ways of one model need more than it allows.
     torch.compiler.reset()
     with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=_NO_LIMIT, accumulated_recompile_limit=_NO_LIMIT):
-        exact, eager = in_float64(model, inputs), model(*inputs)
+        try:
+            model, inputs = case.made()
+            expected = Expected(model(*inputs), reference(model, inputs))
+        except Exception as error:
+            # Whatever the user's function and model raise.
+            return ModelRow(case.name, why_not=_why(error))
         calls: dict[WayName, Call] = {}
-        rows = [_prepared(way, model, inputs, options, (eager, exact), calls) for way in ways]
-        samples = interleaved({str(way): call for way, call in calls.items()}, rounds, BackToBackTimer())
+        rows = [_prepared(way, model, inputs, options, expected, calls) for way in ways]
+        try:
+            samples = interleaved({str(way): call for way, call in calls.items()}, rounds, BackToBackTimer())
+        except Exception as error:
+            return ModelRow(case.name, why_not=f"while it was timed: {_why(error)}")
     return ModelRow(case.name, tuple(_with(row, samples.get(row.way, [])) for row in rows))
 
 
@@ -83,7 +84,7 @@ def _prepared(
     model: Model,
     inputs: list[Any],
     options: WayOptions,
-    expected: tuple[Any, Any],
+    expected: Expected,
     calls: dict[WayName, Call],
 ) -> WayRow:
     """The row of a way without its times; `calls` gets its call, unless it fails or is wrong."""
@@ -93,47 +94,26 @@ def _prepared(
         results = call()
         _wait()
         first_s = time.perf_counter() - begin
-        difference = error_beside_eager(results, *expected)
+        error, wrong = expected.error_of(results), expected.why_wrong(results)
+        if wrong:
+            return WayRow(way, (), first_s, error, reports=tuple(map(str, reports)), why_not=f"wrong results: {wrong}")
         # CUDA graphs of torch.compile are captured at the second call.
         call(), call()
+        row = WayRow(way, (), first_s, error, peak_bytes(call), launches(call), tuple(map(str, reports)))
     except Exception as error:
-        return WayRow(way, why_not=f"{type(error).__name__}: {first_line(error)}")
+        return WayRow(way, why_not=_why(error))
     calls[way] = call
-    return WayRow(way, (), first_s, difference, peak_bytes(call), launches(call), tuple(map(str, reports)))
+    return row
 
 
 def _with(row: WayRow, latencies: Sequence[float]) -> WayRow:
     return dataclasses.replace(row, latencies_s=tuple(latencies))
 
 
-def in_float64(model: Model, inputs: list[Any]) -> Any:
-    """The results of a copy of the model in float64, with floating-point inputs likewise."""
-
-    def double(x: Any) -> Any:
-        return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
-
-    exact = copy.deepcopy(model)
-    if isinstance(exact, torch.nn.Module):
-        exact = exact.double()
-    return exact(*tree_map(double, inputs))
-
-
-def error_beside_eager(results: Any, eager: Any, exact: Any) -> float:
-    """The root mean square of the results' errors, against float64, as a multiple of eager's.
-
-    PyTorch's tests of models allow 1.5 in half precision and more for small tensors, besides a tolerance.
-    """
-    return _error(results, exact) / max(_error(eager, exact), _SMALLEST)
-
-
-def _error(results: Any, exact: Any) -> float:
-    pairs = zip(_tensors(results), _tensors(exact), strict=True)
-    squares = [((got.double() - best.double()) ** 2).flatten() for got, best in pairs]
-    return float(torch.cat(squares).mean().sqrt())
-
-
-def _tensors(made: Any) -> list[torch.Tensor]:
-    return [t for t in tree_leaves(made) if isinstance(t, torch.Tensor)]
+def _why(error: Exception) -> str:
+    """The error in one line; of a backend's, which Dynamo wraps in lines of its own, the backend's own."""
+    own = getattr(error, "inner_exception", error)
+    return f"{type(own).__name__}: {first_line(own)}"
 
 
 class BackToBackTimer:
@@ -142,14 +122,7 @@ class BackToBackTimer:
     slowdown = 1.0
 
     def sample(self, runs: Sequence[Run]) -> list[float]:
-        return [self._one(run) for run in runs]
-
-    @staticmethod
-    def _one(run: Run) -> float:
-        calls = 1
-        while (taken := _seconds(run, calls)) < _SHORTEST_SAMPLE_S:
-            calls = max(2 * calls, int(1.2 * calls * _SHORTEST_SAMPLE_S / max(taken, 1e-6)))
-        return taken / calls
+        return [mean_seconds(partial(_seconds, run), _SHORTEST_SAMPLE_S) for run in runs]
 
 
 def _seconds(run: Run, calls: int) -> float:

@@ -68,7 +68,7 @@ def _ratio(slow: WayRow, fast: WayRow) -> str:
 def best_other_ratio(row: ModelRow, way: WayRow) -> float:
     """The time of the fastest way that is not autosched's / this one's; 0 where there is none."""
     best = _best_other(row, way)
-    return 0.0 if best is None else best.median_s / way.median_s
+    return 0.0 if best is None else paired_ratio(best.latencies_s, way.latencies_s)
 
 
 def _best_other(row: ModelRow, way: WayRow) -> WayRow | None:

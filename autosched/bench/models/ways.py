@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from autosched.bench.models.names import WayName, is_ours
+from autosched.bench.models.names import WAYS, WayName, is_ours
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import OnReport
@@ -28,6 +28,11 @@ class WayOptions:
     def of(self, way: WayName) -> dict[str, object]:
         """The options of one of autosched's ways."""
         return {"log": self.log, **(self.tuning if way == "autosched-max" else {})}
+
+
+def usual_ways() -> tuple[WayName, ...]:
+    """All ways that there are on the device that PyTorch uses: on a CPU no CUDA graph."""
+    return tuple(way for way in WAYS if way != "graph" or torch.cuda.is_available())
 
 
 def run_by(way: WayName, model: Model, inputs: list[Any], options: WayOptions, report: OnReport) -> Callable[[], Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from autosched.tuning.many.spent import Spent, report_parts, spent_lines
 from autosched.tuning.results import TuneResult
+from autosched.tuning.searching.search import Ending
 from autosched.tuning.traced_result import TracedTuneResult
 from search_spaces import Target
 from tuning_logs.text import duration_text
@@ -43,7 +44,10 @@ class TuneManyResult:
 
     @property
     def interrupted(self) -> bool:
-        return any(s.result.ending == "interrupted" for s in self.spent)
+        return self._ended("interrupted")
+
+    def _ended(self, ending: Ending) -> bool:
+        return any(s.result.ending == ending for s in self.spent)
 
     @property
     def without_kernel(self) -> tuple[str, ...]:
@@ -60,7 +64,8 @@ class TuneManyResult:
 
     def __str__(self) -> str:
         counted = f"{self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known before"
-        ended = "; interrupted, run it again to go on" if self.interrupted else ""
+        early = "; its time was over" if self._ended("time") else ""
+        ended = "; interrupted, run it again to go on" if self.interrupted else early
         none = f", without {', '.join(self.without_kernel)}: no kernel" if self.without_kernel else ""
         count = f"{len(self.spent)} kernel{'s' if len(self.spent) != 1 else ''}"
         head = f"{count} on {self.target.label}: {duration_text(self.weighted_s)} weighted{none}"

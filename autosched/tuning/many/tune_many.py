@@ -51,10 +51,10 @@ def tune_many(
 
     `ops` are operators and traced functions, alone or each with a weight, such as the number of its calls; a kernel of
     a function counts once for every launch. `trials` is the number of schedules in the log in the end, for all of them
-    together; with "auto" each has as many as are worth it. `seconds` limits their
-    time, as for `tune`. Each batch goes where it should take most off the sum. One
-    session measures all of them: while one is measured, others are compiled and proposed, and they share one cost
-    model. Everything else is as for `tune`: the log is the same, and a second call resumes where the first one ended.
+    together; with "auto" each has as many as are worth it. `seconds` limits the time of the searches together, as for
+    `tune`. Each batch goes where it should take most off the sum. One session measures all of them: while one is
+    measured, others are compiled and proposed, and they share one cost model. Everything else is as for `tune`: the log
+    is the same, and a second call resumes where the first one ended.
 
     Operators and functions that cannot be tuned are left out, and the result has the reasons.
 

@@ -135,7 +135,7 @@ class SearchOf(Generic[T]):
             return "unfit"
         if self.exhausted:
             return "exhausted"
-        if self.out_of_time:
+        if self.out_of_time and self.known < self.wanted and not self.converged:
             return "time"
         if self.known > self.known_before and self.known < self.wanted:
             return "converged"

@@ -35,7 +35,7 @@ class Until:
             return chosen
         self.scheduler.passed(chosen)
         for search in self.searches:
-            search.out_of_time = search.known < search.wanted
+            search.out_of_time = True
         return None
 
     def passed(self, search: Search) -> None:

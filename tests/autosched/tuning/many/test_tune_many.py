@@ -37,6 +37,16 @@ def test_few_trials_reach_every_kernel(log: Path) -> None:
     assert [s.result.trials_done for s in search(log, FakeMeasurer(), 8, (SMALL, 1), (LARGE, 1)).spent] == [4, 4]
 
 
+def test_every_kernel_has_a_success_when_the_time_is_over(log: Path) -> None:
+    result = search(log, FakeMeasurer(), 400, (SMALL, 1), (LARGE, 1), (ROWS, 1), seconds=1e-6)
+    assert "its time was over" in str(result)
+    assert result.trials_done < 400
+    assert result.without_kernel == ()
+    rest = search(log, FakeMeasurer(), result.trials_done + 9, (SMALL, 1), (LARGE, 1), (ROWS, 1), seconds=60.0)
+    assert rest.trials_done == 9
+    assert "time was over" not in str(rest)
+
+
 def test_the_kernel_that_weighs_most_gets_most_of_them(log: Path) -> None:
     search(log, FakeMeasurer(), 320, (SMALL, 1), (LARGE, 1))
     assert len(trials_of(log, SMALL)) < len(trials_of(log, LARGE))
