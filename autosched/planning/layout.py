@@ -87,7 +87,7 @@ class Layouts:
         self._written: dict[int, int] = {}
         self._used: dict[int, int] = {}
         for number, step in enumerate(steps):
-            read = (slot for slot, _ in step.reads) if isinstance(step, Launch) else step.reads
+            read = [s for s, _ in (*step.reads, *step.originals)] if isinstance(step, Launch) else step.reads
             for slot in step.writes:
                 self._written.setdefault(self._base(slot)[0], number)
             for slot in (*read, *step.writes):

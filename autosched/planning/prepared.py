@@ -16,7 +16,7 @@ from autosched.planning.layout import PlacedStep
 
 @dataclass(frozen=True)
 class _Read:
-    """The constants of a launch: its inputs by their slots and offsets, and by their places in memory."""
+    """The constants of a launch: its inputs by the slots and offsets of the originals, and by their places."""
 
     constants: PreparedConstants
     slots: tuple[int, ...]
@@ -64,5 +64,5 @@ class PreparedBases:
 def _read(placed: PlacedStep) -> _Read:
     launch = placed.launch
     assert launch.kernel.constants is not None
-    slots, offsets = zip(*launch.reads, strict=True)
+    slots, offsets = zip(*(launch.originals or launch.reads), strict=True)
     return _Read(launch.kernel.constants, slots, offsets, placed.places[: len(launch.reads)])

@@ -56,11 +56,15 @@ class Launchable(Protocol):
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch of a kernel: the places of its inputs, in order, and the slots of its outputs."""
+    """A launch of a kernel: the places of its inputs, in order, and the slots of its outputs.
+
+    `originals`: of a kernel with prepared constants whose inputs are copies, the places that these are of.
+    """
 
     kernel: Launchable
     reads: tuple[Place, ...]
     writes: tuple[int, ...]
+    originals: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True)

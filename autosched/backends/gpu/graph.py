@@ -57,7 +57,7 @@ class CudaGraph:
                     self._captured = _Captured(self._batch, bases)
                 except RuntimeError as error:
                     self._refused = True
-                    _log.warning("%d launches are no CUDA graph: %s", len(self._batch.launchers), error)
+                    _log.warning("%d launches are no CUDA graph: %s", len(self._batch.launchers), str(error))
                     return self._batch(addresses)
             self._captured.move(bases)
             stream = driver.CUstream(current_stream(launcher.device))
@@ -75,10 +75,11 @@ class _Captured:
         """Raises RuntimeError when the driver refuses it."""
         self._batch, self.parameters = batch, Parameters(batch.launchers, batch.kernels)
         batch.fill(self.parameters, bases)
-        self._graph, self._nodes = _captured(batch, self.parameters)
-        (self.executable,) = _done(driver.cuGraphInstantiate(self._graph, 0))
+        graph, self._nodes = _captured(batch, self.parameters)
         # The end of a process ends its graphs, and the driver may be gone by then.
-        weakref.finalize(self, _destroy, driver, self._graph, self.executable).atexit = False
+        weakref.finalize(self, driver.cuGraphDestroy, graph).atexit = False
+        (self.executable,) = _done(driver.cuGraphInstantiate(graph, 0))
+        weakref.finalize(self, driver.cuGraphExecDestroy, self.executable).atexit = False
         (self._context,) = _done(driver.cuCtxGetCurrent())
         # By base, the steps that read its address.
         self._readers: dict[int, list[int]] = {}
@@ -140,11 +141,6 @@ def _nodes(batch: CudaBatch, parameters: Parameters, stream: Any) -> Iterator[An
         # What the next step will wait for: this one.
         (node,) = nodes
         yield node
-
-
-def _destroy(by: Any, graph: Any, executable: Any) -> None:
-    by.cuGraphExecDestroy(executable)
-    by.cuGraphDestroy(graph)
 
 
 def _done(result: tuple[Any, ...]) -> tuple[Any, ...]:

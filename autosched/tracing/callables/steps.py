@@ -102,19 +102,22 @@ class Draft:
 
     def _add_launch(self, assembled: Assembled, kernel: Kernel, numbers: Regions) -> None:
         kernel = kernel.called_as(assembled.workload)
-        reads = []
+        reads, originals = [], []
         for view, argument in zip(assembled.inputs, kernel.inputs, strict=True):
             region = numbers[view.value]
             offset = (region.begin + view.offset) * getattr(torch, view.value.dtype).itemsize
+            originals.append((region.slot, offset))
             if offset % self.alignment:
                 # Every tensor in memory is aligned, but views of it may not be.
                 read = region_reader(Region(region.slot, region.begin + view.offset), view.shape, view.strides)
                 reads.append((self.add_copy(argument.usable, read, region.slot), 0))
             else:
-                reads.append((region.slot, offset))
+                reads.append(originals[-1])
         if kernel.constants is not None:
-            self.prepared |= {reads[place][0] for place in kernel.constants.places}
-        self.steps.append(Launch(kernel, tuple(reads), tuple(numbers[v].slot for v in assembled.values)))
+            self.prepared |= {originals[place][0] for place in kernel.constants.places}
+        # A copy is another tensor in every call.
+        known = tuple(originals) if kernel.constants is not None and reads != originals else ()
+        self.steps.append(Launch(kernel, tuple(reads), tuple(numbers[v].slot for v in assembled.values), known))
 
     def add_copy(self, usable: Callable[[Tensor], Tensor], read: Reader, slot: int) -> int:
         """The slot of what kernels can read in the place of a part of another slot."""

@@ -22,7 +22,7 @@ def as_bytes(traced: TracedFunction) -> bytes:
     """The traced function.
 
     Raises:
-        pickle.PicklingError, TypeError, RecursionError: something in it has no bytes.
+        pickle.PicklingError, AttributeError, TypeError, RecursionError: something in it has no bytes.
     """
     bare = [replace(cut, function=_not_stored, again=None, other_cuts=()) for cut in traced.cuts]
     ends = [v for cut in traced.cuts for v in (*cut.leaves, *cut.made, *cut.results, *cut.stored)]

@@ -159,6 +159,21 @@ def test_weights_that_no_vector_can_read_are_copied_once(compiled: Compiled, pre
     torch.testing.assert_close(called(x), model(x), **CLOSE)
 
 
+def test_parts_of_weights_that_no_vector_can_read_are_prepared_once(compiled: Compiled, prepared: list[int]) -> None:
+    model, x = layer(), torch.randn(24, 50)
+    model.weight = nn.Parameter(torch.randn(77, 50))
+    # Rows of 200 bytes.
+    model.forward = lambda x: F.linear(x, model.weight[37:])  # type: ignore[method-assign]
+    called, _ = compiled(model)
+    called(x)
+    prepared.clear()
+    for count in range(3):
+        torch.testing.assert_close(called(x), model(x), **CLOSE)
+        torch.testing.assert_close(called(x), model(x), **CLOSE)
+        assert len(prepared) == count
+        model.weight.mul_(2)
+
+
 def test_buffers_that_a_model_changes_are_read_at_every_call(compiled: Compiled) -> None:
     class Growing(nn.Module):
         table: Tensor

@@ -114,6 +114,7 @@ class FakeDriver:
     functions: list[Function] = field(default_factory=list)
     captured: list[Node] | None = None
     graphs_launched: int = 0
+    graphs_destroyed: int = 0
     patched: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -202,6 +203,7 @@ class FakeDriver:
         return self._ok()
 
     def cuGraphDestroy(self, graph):
+        self.graphs_destroyed += 1
         return self._ok()
 
     def _encode_window(self, made, kind, rank, address, shape, strides, lower, upper, channels, pixels, steps, *others):

@@ -187,6 +187,7 @@ def test_a_graph_that_the_driver_refuses_is_launched_as_a_batch_from_then_on(dri
     for _ in range(2):
         graph(given)
     assert (len(driver.launches), driver.graphs_launched) == (8, 0)
+    assert driver.graphs_destroyed == 1
     assert [r.getMessage() for r in caplog.records] == [
         "2 launches are no CUDA graph: CUDA_ERROR_NOT_SUPPORTED: said the driver"
     ]
