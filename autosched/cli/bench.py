@@ -231,7 +231,7 @@ def models_command(
     Ways are eager, graph (eager in a CUDA graph), compile, reduce-overhead and max-autotune (modes of torch.compile),
     autosched and autosched-max (its modes default and max-autotune); CUDA graphs need a GPU. The error of each, against
     float64, is in the table as a multiple of eager's. A way that fails, or whose results are wrong, costs its own line.
-    The table is saved after every model. A model is called without gradients, and gives the same results every time.
+    The table is saved after every model. Calls are without gradients, and must give the same results every time.
 
     ```
     autosched bench models --suite models.py --only layer --trials 200

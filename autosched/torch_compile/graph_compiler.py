@@ -154,10 +154,11 @@ class GraphCompiler:
 
 
 def _kernels_of(problem: TracedProblem) -> int:
-    """The number of different kernels of all cuts of a segment; 1 where it has no schedules, as its search says."""
+    """The number of different kernels of all cuts of a segment; 1 where it cannot be cut, as its search says."""
     try:
         cuts = problem.traced.for_target(problem.target).cuts
-    except InputError:
+    except Exception:
+        # A search raises the same, and that is the reason of this segment alone.
         return 1
     return len({w.key for cut in cuts for w in cut.workloads})
 

@@ -18,6 +18,8 @@ from search_spaces import InputError
 
 # Least error of eager: where integers have none, neither should others.
 _SMALLEST = 1e-30
+# Least error in floating point, in units in the last place: rounding the exact results has one of 0.2 or more.
+_LEAST_PART = 0.1
 # Tolerances by which PyTorch's own benchmarks of compilers judge results for inference.
 _TOLERANCE, _TOLERANCE_OF_HALF = 1e-4, 1e-3
 
@@ -42,11 +44,11 @@ class Expected:
     def error_of(self, results: Any) -> float:
         """The root mean square of the results' errors, against float64, as a multiple of eager's.
 
-        Eager's counts as one unit in the last place of the results' type at least: some results it has exactly.
+        Eager's counts as a part of a unit in the last place of the results' type at least: some results it has exactly.
         """
         exact, eager = _tensors(self.exact), _tensors(self.eager)
         unit = max((torch.finfo(t.dtype).eps for t in eager if t.is_floating_point()), default=0.0)
-        smallest = max(unit * _root_mean_square(exact), _SMALLEST)
+        smallest = max(_LEAST_PART * unit * _root_mean_square(exact), _SMALLEST)
         return _error(_tensors(results), exact) / max(_error(eager, exact), smallest)
 
     def why_wrong(self, results: Any) -> str:

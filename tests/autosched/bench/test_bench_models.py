@@ -61,7 +61,7 @@ def test_a_command_measures_every_model_and_saves_the_table(tmp_path: Path) -> N
         ("graph", 0, "InputError: its inputs are on no GPU"),
         ("autosched", 2, ""),
     ]
-    assert all(0 < way["error"] < 3 for way in mlp["ways"] if way["latencies_s"])
+    assert [way["error"] for way in mlp["ways"] if way["latencies_s"]] == [1.0, 1.0]
     assert (gone["ways"], gone["why_not"]) == ([], "ZeroDivisionError: division by zero")
 
 
@@ -159,10 +159,10 @@ def test_results_are_judged_by_shape_type_and_error(got: Tensor, fault: str) -> 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_an_error_is_a_multiple_of_eagers_of_one_unit_at_least(dtype: torch.dtype) -> None:
+def test_an_error_is_a_multiple_of_eagers_or_of_a_tenth_of_a_unit(dtype: torch.dtype) -> None:
     exact, unit = torch.ones(4, dtype=torch.float64), torch.finfo(dtype).eps
     eager = exact.to(dtype)
-    assert Expected(eager, exact).error_of(eager + 2 * unit) == pytest.approx(2)
+    assert Expected(eager, exact).error_of(eager + 2 * unit) == pytest.approx(20)
     assert Expected(eager + 4 * unit, exact).error_of([eager + 2 * unit]) == pytest.approx(0.5)
 
 

@@ -25,6 +25,7 @@ from autosched.torch_compile.others import Other
 from autosched.torch_compile.reports import GraphReport, Kind, PartReport
 from autosched.torch_compile.segments import DividedGraph
 from autosched.tracing import TracedFunction
+from autosched.tracing.translation.translate import DefectWarning
 from search_spaces import InputError
 
 
@@ -307,6 +308,17 @@ def test_segments_without_a_schedule_on_the_target_are_left(tmp_path: Path, monk
     monkeypatch.setattr(TracedFunction, "for_target", none)
     report = compiled(Model(), log=str(tmp_path / "log.jsonl"), mode="max-autotune", trials=1)
     assert (makers(report), report.why) == ([(1, "inductor")], "no schedule")
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_a_defect_in_cutting_one_segment_is_the_reason_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise ZeroDivisionError("of a rule")
+
+    monkeypatch.setattr(TracedFunction, "for_target", failing)
+    with pytest.warns(DefectWarning, match="of a rule"):
+        report = compiled(Model(), log=str(tmp_path / "log.jsonl"), mode="max-autotune", trials=1)
+    assert report.why == "ZeroDivisionError: of a rule"
 
 
 def test_reports_name_makers_and_times() -> None:
