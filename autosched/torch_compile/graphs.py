@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._pytree import tree_leaves
 
 from autosched.machine import devices
@@ -46,7 +46,7 @@ def traced_or_why(
         _check(graph, inputs)
         names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
         with on_data():
-            traced = trace_function(graph, inputs, not strict, names, static)
+            traced = trace_function(graph, _apart(inputs), not strict, names, static)
     except AutoschedError as error:
         return str(error)
     except Exception as error:
@@ -132,6 +132,21 @@ def _check(graph: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
             raise InputError("it has effects other than its results, which are in order")
         if node.target is operator.getitem and "_scaled_dot_product" in str(node.args[0].target) and node.args[1] != 0:
             raise InputError("it keeps values of attention for the gradient, which only PyTorch's attention computes")
+
+
+def _apart(inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The inputs without data, none of which shares memory with another: in an equal segment, or at another call, they
+    may not.
+    """
+    found, seen = [], set[int]()
+    for given in inputs:
+        memory = given.untyped_storage()._cdata
+        if memory in seen and isinstance(given, FakeTensor):
+            with given.fake_mode:
+                given = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=given.device)
+        seen.add(memory)
+        found.append(given)
+    return found
 
 
 def _made(node: fx.Node) -> Iterator[Tensor]:

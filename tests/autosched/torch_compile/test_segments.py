@@ -14,10 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch._dynamo.exc import BackendCompilerFailed
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import autosched
 from autosched.machine import devices
-from autosched.torch_compile import parts, timing_parts
+from autosched.torch_compile import graphs, parts, timing_parts
 from autosched.torch_compile.backend import backend_of, by_graphs, compiled_once
 from autosched.torch_compile.composition import composed
 from autosched.torch_compile.options import Options
@@ -287,6 +289,16 @@ def test_integers_that_may_be_no_index_are_0_while_makers_are_timed(
     monkeypatch.setattr(timing_parts, "interleaved", interleaved)
     report = compiled(lambda n: torch.ones(6) * n, log=str(tmp_path / "log.jsonl"), mode="max-autotune", trials=1)
     assert dict(report.parts[0].seconds) == {"autosched": 1.0, "inductor": 1.0, "eager": 1.0}
+
+
+def test_inputs_that_share_memory_while_they_are_traced_may_not_at_a_call() -> None:
+    with FakeTensorMode():
+        x = torch.empty(4, 4)
+        given = [x.t(), x.view(4, 4)]
+        graph = make_fx(lambda a, b: (a.cos(), a.t(), b.t()))(*given)
+    traced = graphs.traced_or_why(graph, given, "forward", False, frozenset())
+    assert isinstance(traced, TracedFunction)
+    assert [value.name for value in traced.stored[1:]] == [leaf.name for leaf in traced.arguments]
 
 
 def test_timing_leaves_the_next_random_numbers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from autosched.tracing.capture.rewriting.fused_functions import scaled_dot_product_attention
 
@@ -84,10 +85,14 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """PyTorch's scaled_dot_product_attention as the operator, where no gradient is wanted and nothing is dropped."""
+    """PyTorch's scaled_dot_product_attention as the operator, where no gradient is wanted and nothing is dropped.
+
+    Transforms such as torch.vmap, and tensors that consist of others, have rules for PyTorch's operators alone.
+    """
     given = (query, key, value, attn_mask)
     wanted = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
-    if wanted or dropout_p > 0:
+    transformed = torch._C._functorch.maybe_current_level() is not None
+    if wanted or dropout_p > 0 or transformed or any(map(is_traceable_wrapper_subclass, given)):
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )

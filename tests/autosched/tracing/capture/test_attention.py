@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.two_tensor import TwoTensor
 
 from autosched.tracing.capture.rewriting.attention import OPERATOR, attention, parts_of_attention
 
@@ -57,6 +58,18 @@ def test_where_a_gradient_is_wanted_or_something_dropped_the_call_stays_as_it_is
     assert attention(q, k, v).grad_fn is not None
     with torch.no_grad():
         assert OPERATOR in operators(0.0)
+
+
+def test_within_transforms_and_on_tensors_of_tensors_the_call_stays_as_it_is() -> None:
+    q, k, v, *_ = arguments("plain")
+
+    def on_twins(*tensors: Tensor) -> Any:
+        made: Any = attention(*(TwoTensor(t, t) for t in tensors))
+        return made.a
+
+    for function in (lambda *tensors: torch.vmap(attention)(*tensors), on_twins):
+        assert OPERATOR not in {n.target for n in make_fx(function)(q, k, v).graph.nodes}
+        torch.testing.assert_close(function(q, k, v), F.scaled_dot_product_attention(q, k, v))
 
 
 def test_under_autocast_it_has_the_element_type_of_the_function() -> None:
