@@ -1,4 +1,4 @@
-"""Latencies of segments and of whole graphs by their makers, measured in turn on random inputs."""
+"""Latencies of segments and of whole graphs by their makers, measured alternately on random inputs."""
 
 from __future__ import annotations
 

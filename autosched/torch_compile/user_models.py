@@ -11,7 +11,7 @@ Model = Callable[..., Any]
 
 
 def model_and_inputs(name: str, made: object) -> tuple[Model, list[Any]]:
-    """What a user's function returned, checked to be a callable and a sequence of its inputs.
+    """A user's callable and its inputs, as a function of theirs returned them, after a check.
 
     Raises:
         InputError: it is not.
