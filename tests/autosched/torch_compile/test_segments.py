@@ -302,13 +302,15 @@ def test_inputs_that_share_memory_while_they_are_traced_may_not_at_a_call() -> N
 
 
 def test_timing_leaves_the_next_random_numbers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interleaved(runs: dict[str, Callable[[], Tensor]], *_: object) -> dict[str, list[float]]:
-        return {name: [float(run().numel())] for name, run in runs.items()}
+    def interleaved(runs: dict[str, Callable[[], Sequence[Tensor]]], *_: object) -> dict[str, list[float]]:
+        return {name: [float(len(run()))] for name, run in runs.items()}
 
     monkeypatch.setattr(timing_parts, "interleaved", interleaved)
     before = torch.get_rng_state()
-    found = timing_parts._seconds(lambda: [torch.randn(3)], {"eager": torch.rand_like}, devices.cpu_target(1))
-    assert found == {"eager": 3.0}
+    found = timing_parts._seconds(
+        lambda: [torch.randn(3)], {"eager": lambda x: [torch.rand_like(x)]}, devices.cpu_target(1)
+    )
+    assert found == {"eager": 1.0}
     assert before.equal(torch.get_rng_state())
 
 

@@ -63,11 +63,11 @@ def test_where_a_gradient_is_wanted_or_something_dropped_the_call_stays_as_it_is
 def test_within_transforms_and_on_tensors_of_tensors_the_call_stays_as_it_is() -> None:
     q, k, v, *_ = arguments("plain")
 
-    def on_twins(*tensors: Tensor) -> Any:
-        made: Any = attention(*(TwoTensor(t, t) for t in tensors))
+    def on_twins(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        made: Any = attention(TwoTensor(q, q), TwoTensor(k, k), TwoTensor(v, v))
         return made.a
 
-    for function in (lambda *tensors: torch.vmap(attention)(*tensors), on_twins):
+    for function in (lambda q, k, v: torch.vmap(attention)(q, k, v), on_twins):
         assert OPERATOR not in {n.target for n in make_fx(function)(q, k, v).graph.nodes}
         torch.testing.assert_close(function(q, k, v), F.scaled_dot_product_attention(q, k, v))
 
