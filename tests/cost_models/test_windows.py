@@ -107,8 +107,8 @@ def test_what_a_program_touches_is_nearly_counted(name: str) -> None:
             counted = nest.footprints[nest.reads.index(t)][len(nest.grid)] / element
             found = exactly(t, loads, values, shapes[t.place])
             assert found <= counted * 1.001, schedule
-            # A corner of an image: two of its sides are padding.
-            assert counted <= 3.0 * found + 64, schedule
+            # A corner of an image: two of its sides are padding, and rows that a range ends in are counted whole.
+            assert counted <= 5.0 * found + 64, schedule
             seen += 1
     assert seen
 
@@ -120,7 +120,7 @@ def test_the_taps_of_an_unrolled_window_are_read_from_memory_once() -> None:
         nest = Nest(counts)
         assert len(members) >= 25
         assert [t for t in nest.reads if t.place == "in0"] == [whole]
-        assert nest.footprints[nest.reads.index(whole)][0] == whole.place_bytes
+        assert nest.footprints[nest.reads.index(whole)][0] == pytest.approx(whole.place_bytes)
         found = by_name(schedule)
         assert found["window_visits"] == pytest.approx(len(members), rel=1e-4)
         assert 1 <= found["window_reuse"] < 25

@@ -109,11 +109,10 @@ def with_dimensions_shuffled(w: Workload, rng: np.random.Generator) -> Workload:
         return None
 
     inputs = tuple(
-        Tensor(
-            t.name,
-            tuple(t.shape[d] for d in order[t.name]),
-            t.dtype,
-            tuple(t.effective_strides[d] for d in order[t.name]),
+        dataclasses.replace(
+            t,
+            shape=tuple(t.shape[d] for d in order[t.name]),
+            strides=tuple(t.effective_strides[d] for d in order[t.name]),
         )
         for t in w.inputs
     )
@@ -139,7 +138,7 @@ def with_an_axis_of_one_index(w: Workload, rng: np.random.Generator) -> Workload
             return None
         return dataclasses.replace(e, index=(*e.index, Affine()))
 
-    grown = Tensor(wider.name, (*wider.shape, 1), wider.dtype, (*wider.effective_strides, 7))
+    grown = dataclasses.replace(wider, shape=(*wider.shape, 1), strides=(*wider.effective_strides, 7))
     stages = [dataclasses.replace(s, expression=rewritten(s.expression, widened)) for s in (*before, last)]
     stages[-1] = dataclasses.replace(stages[-1], axes=(Axis("one", 1), *last.axes))
     strides = (int(rng.integers(1, 10**6)), *last_output(w).effective_strides)
