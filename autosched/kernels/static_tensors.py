@@ -96,6 +96,7 @@ class StaticTensors:
         identities, versions = [*map(identity_of, tensors)], sum(map(version_of, tensors))
         addresses, numbers = [t.data_ptr() for t in tensors], [*range(len(tensors))]
         memory = [weakref.ref(t.untyped_storage(), self._forget) for t in tensors]
+        # References of Python's die with a wrapper that PyTorch makes anew; this one, without types, with the tensor.
         references = (*memory, *map(torch._C._WeakTensorRef, tensors))  # type: ignore[attr-defined]
         seen = self._now(tensors)
         # A CUDA graph is to copy what it reads at every replay.

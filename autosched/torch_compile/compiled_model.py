@@ -37,7 +37,7 @@ def compile(
 
 @dataclass(frozen=True)
 class _Expected:
-    """What every leaf of a call's inputs has to be: a tensor like that, or the very number."""
+    """A leaf of the inputs that a call has to give: a tensor like that, or the very number."""
 
     leaf: tuple[Any, ...]
 
@@ -135,7 +135,7 @@ def _tensors_of(leaves: Sequence[Any]) -> list[Tensor]:
 
 
 def _state_of(model: nn.Module) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
-    """Where every parameter and buffer is looked up, by name; one that modules share comes once."""
+    """Places of parameters and buffers, by name; one that modules share comes once."""
     seen = set[int]()
     for prefix, module in model.named_modules():
         for tensors in (module._parameters, module._buffers):

@@ -15,6 +15,7 @@ import operator
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -74,16 +75,26 @@ class SizePlaces:
                 continue
             for dim, size in enumerate(given.shape):
                 if is_symbolic(size):
-                    found.setdefault(str(size), lambda given, n=n, dim=dim: given[n].shape[dim])  # type: ignore[misc]
+                    found.setdefault(str(size), partial(_size, n, dim))
             strides: Sequence[Any] = given.stride()
             for dim, stride in enumerate(strides):
                 if is_symbolic(stride) and stride.node.expr.is_Symbol:
-                    found.setdefault(str(stride), lambda given, n=n, dim=dim: given[n].stride(dim))  # type: ignore[misc]
+                    found.setdefault(str(stride), partial(_stride, n, dim))
         return SizePlaces(tuple(found.values()))
 
     def sizes(self, inputs: Sequence[Any]) -> Sizes:
         """The sizes of a call."""
         return tuple(read(inputs) for read in self.readers)
+
+
+def _size(number: int, dim: int, inputs: Sequence[Any]) -> int:
+    size: int = inputs[number].shape[dim]
+    return size
+
+
+def _stride(number: int, dim: int, inputs: Sequence[Any]) -> int:
+    stride: int = inputs[number].stride(dim)
+    return stride
 
 
 class SizedGraph:

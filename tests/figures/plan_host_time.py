@@ -1,4 +1,4 @@
-"""What a call of a compiled model costs the host, by the number of its launches: microseconds until it returns.
+"""Host time of a call of a compiled model, by the number of its launches: microseconds until it returns.
 
 python tests/figures/plan_host_time.py [--layers 4 8 16] [--calls 200]
 

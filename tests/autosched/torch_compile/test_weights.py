@@ -146,7 +146,7 @@ def test_modules_may_share_weights(compiled: Compiled) -> None:
 
 
 def test_weights_that_no_vector_can_read_are_copied_once(compiled: Compiled, prepared: list[int]) -> None:
-    """Those of a memory-mapped file begin anywhere."""
+    """Weights of a memory-mapped file, which begin anywhere."""
     model, x = layer(), torch.randn(24, 56)
     model.weight.data = torch.randn(40 * 56 + 1)[1:].view(40, 56)
     called, _ = compiled(model)

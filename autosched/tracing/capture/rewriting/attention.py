@@ -29,21 +29,18 @@ torch.library.define(
 
 
 @torch.library.impl(_NAME, "CompositeExplicitAutograd")
-def _by_library(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-) -> Tensor:
+def _by_library(*given: Any) -> Tensor:
     """PyTorch's function; its result is copied where the library laid it out otherwise than the operator promises."""
-    made = F.scaled_dot_product_attention(
-        query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
-    )
+    made = _of_operator(F.scaled_dot_product_attention, given)
     promised = _empty(made, made.shape)
     return made if made.stride() == promised.stride() else promised.copy_(made)
+
+
+def _of_operator(function: Callable[..., Any], given: Sequence[Any]) -> Tensor:
+    """PyTorch's function, or another of its signature, of the operator's arguments; nothing is dropped."""
+    *tensors, is_causal, scale, enable_gqa = given
+    made: Tensor = function(*tensors, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
+    return made
 
 
 def _without_data(
@@ -109,20 +106,9 @@ def _as_by_autocast(given: Sequence[Tensor | None]) -> list[Tensor | None]:
     return [t if t is None or not t.is_floating_point() or t.dtype is torch.float64 else t.to(dtype) for t in given]
 
 
-def parts_of_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-) -> Tensor:
-    """The operator's decomposition."""
-    made = scaled_dot_product_attention(
-        query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
-    )
-    assert made is not None, "nothing is dropped"
+def parts_of_attention(*given: Any) -> Tensor:
+    """The decomposition of the operator, of its arguments."""
+    made = _of_operator(scaled_dot_product_attention, given)
     return made if made.dim() < 4 else made.transpose(-3, -2).contiguous().transpose(-3, -2)
 
 

@@ -132,7 +132,7 @@ def test_threads_may_call_a_batch_at_the_same_time(driver):
 
 
 def enqueued(driver) -> tuple[list[Any], list[Any]]:
-    """What was launched and cleared since the last time, streams aside."""
+    """Launches and clears since the last time, streams aside."""
     found = [replace(x, stream=0) for x in driver.launches], driver.cleared[:]
     driver.launches.clear()
     driver.cleared.clear()
