@@ -76,6 +76,50 @@ def llama(layers: int = 4) -> Made:
     return model, [words(1, 2048 if GPU else 64, config.vocab_size)]
 
 
+class StaticCache:
+    """What a Llama asks of a cache: keys and values of images x heads x positions x width, written in place."""
+
+    def __init__(self, keys: list[Tensor], values: list[Tensor], position: Tensor) -> None:
+        self.keys, self.values, self.position = keys, values, position
+
+    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        self.keys[layer_idx].index_copy_(2, self.position, keys)
+        self.values[layer_idx].index_copy_(2, self.position, values)
+        return self.keys[layer_idx], self.values[layer_idx]
+
+
+class Decoding(torch.nn.Module):
+    """One token of a Llama with a head, after `length` others whose keys and values are in a static cache."""
+
+    def __init__(self, config: Any, length: int) -> None:
+        from transformers import LlamaForCausalLM
+
+        super().__init__()
+        self.model = LlamaForCausalLM(config)
+        shape = (2, 1, config.num_key_value_heads, length, config.head_dim)
+        for layer in range(config.num_hidden_layers):
+            self.register_buffer(f"layer{layer}", torch.randn(shape))
+
+    def forward(self, token: Tensor, position: Tensor) -> Tensor:
+        """The logits of the next token. Shapes: token 1 x 1 and position 1, of int64."""
+        held = list(self.buffers(recurse=False))
+        visible = torch.arange(held[0].shape[-2], device=position.device) <= position
+        results: Tensor = self.model(
+            token,
+            attention_mask=visible[None, None, None],
+            position_ids=position[None],
+            past_key_values=StaticCache([b[0] for b in held], [b[1] for b in held], position),
+        ).logits
+        return results
+
+
+def llama_decoding(layers: int = 16) -> Made:
+    """The last position of a full context: every call writes the same entry of the cache."""
+    length = 2048 if GPU else 64
+    model = placed(lambda: Decoding(llama_config(layers), length), torch.bfloat16)
+    return model, [words(1, 1, 1000), torch.tensor([length - 1], device=DEVICE)]
+
+
 def gpt2() -> Made:
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -97,6 +141,8 @@ MODELS: dict[str, Callable[[], Made]] = {
     "vit-b-16": vit,
     "vit-2-layers": partial(vit, 2),
     "llama-1b-4-layers": llama,
+    "llama-1b-decoding": llama_decoding,
+    "llama-1b-decoding-2-layers": partial(llama_decoding, 2),
     "gpt2": gpt2,
     "resnet50": resnet50,
 }
