@@ -3,7 +3,8 @@
 Imports `kernels` and what that stands on; knows nothing of traced functions, values, models, or where steps came from.
 """
 
+from autosched.planning.captured_call import CapturedCall
 from autosched.planning.plan import Plan
 from autosched.planning.steps import Call, Launch, Layout, Slot, Step
 
-__all__ = ["Call", "Launch", "Layout", "Plan", "Slot", "Step"]
+__all__ = ["Call", "CapturedCall", "Launch", "Layout", "Plan", "Slot", "Step"]

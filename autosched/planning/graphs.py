@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from autosched.machine.memory import memory_for
-from autosched.machine.torch_internals import current_stream
 from autosched.planning.layout import Memory
 from autosched.planning.runs import Run, StretchLaunches, allocating, batch_of
+from autosched.planning.stream_order import StreamOrder
 
 # The launch of a graph costs the host about as much as two of kernels.
 _FEWEST_LAUNCHES = 2
@@ -31,7 +31,7 @@ class GraphMemory:
         self._bytes = max(m.arena_bytes for m in memories)
         self._device, self._lock = device, threading.Lock()
         self._arena: Tensor | None = None
-        self._stream: torch.cuda.Stream | None = None
+        self._order = StreamOrder(device)
 
     @staticmethod
     def of(memories: Sequence[Memory], device: torch.device) -> GraphMemory | None:
@@ -64,7 +64,7 @@ class GraphMemory:
             if arena is None:
                 with memory_for("the intermediate values", self._bytes, self._device):
                     self._arena = arena = torch.empty(self._bytes, dtype=torch.uint8, device=self._device)
-            self._come_after_the_last(arena)
+            self._order.come_after_the_last((arena,))
         except BaseException:
             self._lock.release()
             raise
@@ -73,17 +73,6 @@ class GraphMemory:
     def give_back(self) -> None:
         """Let other calls have the arena."""
         self._lock.release()
-
-    def _come_after_the_last(self, arena: Tensor) -> None:
-        """Let the current stream wait for the last call's, and the memory be kept until this one is done with it."""
-        before = self._stream
-        assert self._device.index is not None
-        if before is not None and before.cuda_stream == current_stream(self._device.index):
-            return
-        self._stream = now = torch.cuda.current_stream(self._device)
-        if before is not None:
-            now.wait_stream(before)
-            arena.record_stream(now)
 
 
 def _is_graph(memory: Memory) -> bool:

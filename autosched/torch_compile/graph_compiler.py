@@ -15,7 +15,7 @@ from autosched.replaying.replay import replay
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of, why_failed
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Call, by_others
+from autosched.torch_compile.others import Call, as_cuda_graph, by_others
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
@@ -77,7 +77,8 @@ class GraphCompiler:
         """A graph that a defect leaves to others."""
         other = by_others(graph, inputs)
         why = "; ".join(filter(None, (why, other.failed)))
-        return boxed(other.call), GraphReport(self.kind, (PartReport(operators_of(graph), other.by, why=why),))
+        call = self._launched(other.call, graph, inputs)
+        return boxed(call), GraphReport(self.kind, (PartReport(operators_of(graph), other.by, why=why),))
 
     def kernels(self, problems: Mapping[str, TracedProblem | str]) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""
@@ -123,7 +124,9 @@ class GraphCompiler:
         if self.options.strict or not self.options.tunes:
             return Choice("autosched", kernel)
         other = others.of(segment)
-        calls: dict[Maker, Call] = {"autosched": kernel, other.by: other.call, "eager": segment.module.forward}
+        made: dict[Maker, Call] = {other.by: other.call, "eager": segment.module.forward}
+        launched = {by: self._launched(call, segment.module, segment.examples) for by, call in made.items()}
+        calls: dict[Maker, Call] = {"autosched": kernel, **launched}
         seconds = seconds_of_segment(kernel, calls)
         if isinstance(seconds, str):
             return Choice("inductor", why=f"the kernels cannot be timed: {seconds}")
@@ -139,7 +142,8 @@ class GraphCompiler:
         """The parts of a graph, or the whole by others where that is faster; and the seconds of both."""
         known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
         whole, call = others.of(divided.whole), self._composed(divided, parts)
-        calls: dict[Maker, Call] = {"autosched": lambda *inputs: call(list(inputs)), whole.by: whole.call}
+        other = self._launched(whole.call, divided.module, divided.examples)
+        calls: dict[Maker, Call] = {"autosched": lambda *inputs: call(list(inputs)), whole.by: other}
         seconds = seconds_of_graph(divided, known, calls)
         if isinstance(seconds, str):
             choice, seconds = Choice(whole.by, why=f"the parts cannot be timed: {seconds}"), {}
@@ -150,7 +154,14 @@ class GraphCompiler:
     def _composed(self, divided: DividedGraph, parts: Sequence[Part]) -> Boxed:
         # In training, what the forward graph keeps is free when a part of the backward graph has read it.
         apart = self.kind != "inference"
-        return composed(divided, [(p.segment, p.call) for p in parts], self.options.graphs, apart)
+        calls = [(p.segment, self._launched(p.call, p.segment.module, p.segment.examples)) for p in parts]
+        return composed(divided, calls, self.options.graphs, apart)
+
+    def _launched(self, call: Call, graph: fx.GraphModule, inputs: Sequence[Any]) -> Call:
+        """A part as it is called: by one launch, where the mode says so and others than our kernels compute it."""
+        if not self.options.graphs or isinstance(call, TracedKernel):
+            return call
+        return as_cuda_graph(call, graph, inputs)
 
 
 def _kernels_of(problem: TracedProblem) -> int:

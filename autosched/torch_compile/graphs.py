@@ -122,6 +122,13 @@ def is_view(node: fx.Node) -> bool:
     )
 
 
+def changes_something(node: fx.Node) -> bool:
+    """True for an operator that does something else than return its results."""
+    if node.target is torch.ops.higher_order.with_effects:
+        return True
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
 def _check(graph: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
     """Raise InputError for what the kernels of one device cannot do as PyTorch does."""
     devices_of = {t.device for n in graph.graph.nodes for t in _made(n)}

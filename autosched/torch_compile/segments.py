@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from autosched.torch_compile.graphs import changes_something
 from autosched.torch_compile.repeats import borders, tensor_text
 
 
@@ -139,13 +140,7 @@ def attribute(module: fx.GraphModule, node: fx.Node) -> Any:
 
 def _borders(graph: fx.Graph) -> tuple[int, ...]:
     """The borders of layers; none where operators have effects, which are in order."""
-    return () if any(map(_has_effects, graph.nodes)) else borders(graph)
-
-
-def _has_effects(node: fx.Node) -> bool:
-    if node.target is torch.ops.higher_order.with_effects:
-        return True
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    return () if any(map(changes_something, graph.nodes)) else borders(graph)
 
 
 def results_of(graph: fx.Graph) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ import autosched.planning.runs as runs_module
 from autosched.backends.backend import Batch, BatchLauncher, PlacedLaunch
 from autosched.machine.torch_internals import allocator
 from autosched.planning import Call, Launch, Layout, Plan, Slot, Step
-from autosched.planning.graphs import GraphMemory
+from autosched.planning.stream_order import StreamOrder
 from search_spaces import OutOfMemoryError
 
 CPU = torch.device("cpu")
@@ -152,7 +152,7 @@ def allocated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, weakref.ref[Te
 def graphs_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device without streams in the place of a GPU."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(GraphMemory, "_come_after_the_last", lambda memory, arena: None)
+    monkeypatch.setattr(StreamOrder, "come_after_the_last", lambda order, shared: None)
 
 
 @pytest.mark.parametrize("way", ["one by one", "batched", "graphs"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from autosched.planning import Launch, Layout, Plan, Slot
-from autosched.planning.graphs import GraphMemory
+from autosched.planning.stream_order import StreamOrder
 
 fake = pytest.importorskip("fake_cuda_driver", reason="needs cuda-bindings")
 cuda_launch = pytest.importorskip("autosched.backends.gpu.launch", reason="needs cuda-bindings")
@@ -33,7 +33,7 @@ def test_launches_get_the_addresses_of_their_slots_and_workspaces_apart_from_the
 ) -> None:
     driver = fake.installed(monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(GraphMemory, "_come_after_the_last", lambda memory, arena: None)
+    monkeypatch.setattr(StreamOrder, "come_after_the_last", lambda order, shared: None)
     launcher = cuda_launch.CudaLauncher(fake.PROGRAM, fake.CUBINS, (fake.FIRST, fake.SECOND))
     made = Slot(Layout((64,), (1,), torch.float32))
     launches = [Launch(Kernel(launcher), ((n - 1, 0), (0, 0)), (n,)) for n in range(1, 5)]
