@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-import time
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import torch
 from torch import fx
 
 from autosched.replaying.replay import replay
+from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of, why_failed
 from autosched.torch_compile.options import Options
@@ -21,13 +24,14 @@ from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
 from autosched.torch_compile.timing_parts import seconds_of_graph, seconds_of_segment
+from autosched.torch_compile.tuning_process import TuningWork, shares
 from autosched.tracing import TracedKernel, UncheckedWarning
+from autosched.tracing.callables.stored import as_bytes
 from autosched.tuning.tuner import tune
-from search_spaces import AutoschedError, InputError
+from search_spaces import AutoschedError, InputError, Target
+from tuning_logs.text import first_line
 
 _log = logging.getLogger(__name__)
-# Time of a search for which none is left: every kernel has its first batch of trials.
-_LEAST_S = 1e-3
 
 
 @dataclass(frozen=True)
@@ -58,13 +62,24 @@ class GraphCompiler:
             why = why_failed(self.kind, error)
             check_strict(self.options, self.kind, operators_of(graph), why)
             made, report = self._left(graph, inputs, why)
-        _log.info("%s", report)
-        self.report(report)
+        self._tell(report)
         return made
 
     def _made(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Boxed, GraphReport]:
         divided, others = DividedGraph(graph, tuple(inputs), self.weights(inputs, self.kind)), Others()
-        kernels = self.kernels(traced_problems(divided, self.kind, self.options.strict))
+        problems = traced_problems(divided, self.kind, self.options.strict)
+        made, report = self._of_kernels(divided, self.kernels(problems), others)
+        background = self.options.background
+        if background is not None and (work := self._work(problems)) is not None:
+            call = TunedLater(made)
+            better = partial(self._tuned_or_as_before, background, (divided, problems, others), made)
+            background.add(work, lambda: call.become(better))
+            return call, report
+        return made, report
+
+    def _of_kernels(
+        self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str], others: Others
+    ) -> tuple[Boxed, GraphReport]:
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)
         seconds: Mapping[Maker, float] = {}
@@ -72,6 +87,48 @@ class GraphCompiler:
             parts, seconds = self._whole_or_parts(divided, parts, kernels, others)
         report = GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
         return self._composed(divided, parts), report
+
+    def _work(self, problems: Mapping[str, TracedProblem | str]) -> TuningWork | None:
+        """The tuning of a graph's kernels in another process; None where there is nothing to tune."""
+        stored = [kept for p in problems.values() if isinstance(p, TracedProblem) and (kept := _stored(p)) is not None]
+        if not stored:
+            return None
+        options = self.options
+        log = None if options.log is None else os.path.abspath(options.log)
+        gpu = torch.cuda.current_device() if stored[0][1].kind == "gpu" else None
+        return TuningWork(tuple(stored), gpu, options.trials, options.seconds, log)
+
+    def _tuned_or_as_before(
+        self,
+        background: BackgroundTuning,
+        graph: tuple[DividedGraph, Mapping[str, TracedProblem | str], Others],
+        made: Boxed,
+    ) -> Boxed:
+        """A graph by the kernels that logs have now, or as it was made before, whichever is faster."""
+        divided, problems, others = graph
+        try:
+            kernels = self.kernels(problems)
+            tuned, tuned_report = self._of_kernels(divided, kernels, others)
+            known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
+            calls = {"tuned": lambda *x: tuned([*x]), "before": lambda *x: made([*x])}
+            seconds = seconds_of_graph(divided, known, calls)
+        except Exception as error:
+            # A user's model runs all the same.
+            background.failed(f"{self.kind} graph: {type(error).__name__}: {first_line(error)}")
+            return made
+        if isinstance(seconds, str):
+            background.failed(f"{self.kind} graph: the kernels cannot be timed: {seconds}")
+            return made
+        text = ", ".join(f"{name} {s * 1e6:.1f} µs" for name, s in seconds.items()) or "no kernels"
+        _log.info("tuned in the background: %s graph: %s", self.kind, text)
+        if not seconds or seconds["before"] <= seconds["tuned"]:
+            return made
+        self._tell(tuned_report)
+        return tuned
+
+    def _tell(self, report: GraphReport) -> None:
+        _log.info("%s", report)
+        self.report(report)
 
     def _left(self, graph: fx.GraphModule, inputs: Sequence[Any], why: str) -> tuple[Boxed, GraphReport]:
         """A graph that a defect leaves to others."""
@@ -85,21 +142,14 @@ class GraphCompiler:
         with on_data(), warnings.catch_warnings():
             # Random numbers are in the report.
             warnings.simplefilter("ignore", UncheckedWarning)
-            shares = self._shares([p for p in problems.values() if isinstance(p, TracedProblem)])
-            return {key: p if isinstance(p, str) else self._kernel(p, shares) for key, p in problems.items()}
+            counts = [_kernels_of(p) for p in problems.values() if isinstance(p, TracedProblem)]
+            limits = shares(counts, self.options.seconds)
+            return {key: p if isinstance(p, str) else self._kernel(p, limits) for key, p in problems.items()}
 
-    def _shares(self, problems: Sequence[TracedProblem]) -> Iterator[float | None]:
-        """The seconds of searching of each problem in turn: of those left, by its part of the kernels left."""
-        counts = list(map(_kernels_of, problems))
-        begin = time.perf_counter()
-        for number, count in enumerate(counts):
-            left = None if self.options.seconds is None else self.options.seconds - (time.perf_counter() - begin)
-            yield None if left is None else max(left * count / sum(counts[number:]), _LEAST_S)
-
-    def _kernel(self, problem: TracedProblem, shares: Iterator[float | None]) -> TracedKernel | str:
+    def _kernel(self, problem: TracedProblem, limits: Iterator[float | None]) -> TracedKernel | str:
         try:
             if self.options.tunes:
-                options, seconds = self.options, next(shares)
+                options, seconds = self.options, next(limits)
                 tuned = tune(problem.traced, problem.target, options.trials, seconds=seconds, log=options.log)
                 if any(r.ending == "interrupted" for r in tuned.results):
                     raise KeyboardInterrupt
@@ -162,6 +212,14 @@ class GraphCompiler:
         if not self.options.graphs or isinstance(call, TracedKernel):
             return call
         return as_cuda_graph(call, graph, inputs)
+
+
+def _stored(problem: TracedProblem) -> tuple[bytes, Target, int] | None:
+    """A segment for another process; None where something in it has no bytes."""
+    try:
+        return as_bytes(problem.traced.for_target(problem.target)), problem.target, _kernels_of(problem)
+    except Exception:
+        return None
 
 
 def _kernels_of(problem: TracedProblem) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal, cast, get_args
 
+from autosched.torch_compile.background import BackgroundTuning
 from autosched.tuning.searching.preparation import Trials, check_trials
 from autosched.tuning.searching.time_limit import check_seconds
 from search_spaces import InputError
@@ -24,7 +25,8 @@ class Options:
     `mode`: "default" takes the kernels that logs have, "reduce-overhead" launches these as CUDA graphs, "max-autotune"
     tunes the others first and then does the same. `log`: the path of the tuning log, by default the user's. `trials`:
     schedules that are tried of every kernel while tuning. `seconds`: time of these searches for every graph, None
-    without a limit. `strict`: True refuses what no kernel computes, instead of leaving it to PyTorch.
+    without a limit. `strict`: True refuses what no kernel computes, instead of leaving it to PyTorch. `background`:
+    tunes the kernels while the model is used.
     """
 
     mode: Mode = "default"
@@ -32,6 +34,7 @@ class Options:
     trials: Trials = 64
     seconds: float | None = 60.0
     strict: bool = False
+    background: BackgroundTuning | None = None
 
     @property
     def tunes(self) -> bool:
@@ -58,6 +61,7 @@ class Options:
             "trials": (int, str),
             "seconds": (int, float, type(None)),
             "strict": bool,
+            "background": (BackgroundTuning, type(None)),
         }
         for name, value in chosen.items():
             if name not in kinds:
@@ -67,6 +71,8 @@ class Options:
         found = {f.name: chosen.get(f.name, getattr(usual, f.name)) for f in fields(Options)}
         if found["mode"] not in MODES:
             raise unknown_name("mode", str(found["mode"]), MODES)
+        if found["background"] is not None and found["mode"] not in ("default", "reduce-overhead"):
+            raise InputError(f"mode={found['mode']!r} tunes first; with background expected default or reduce-overhead")
         check_trials(found["trials"])
         check_seconds(found["seconds"])
         # Their types were checked above.
@@ -76,6 +82,7 @@ class Options:
             trials=cast(Trials, found["trials"]),
             seconds=cast(float | None, found["seconds"]),
             strict=cast(bool, found["strict"]),
+            background=cast(BackgroundTuning | None, found["background"]),
         )
 
 
