@@ -59,7 +59,7 @@ class Kernel:
         self.record = record
         self.schedule = schedule
         self.workload = record.workload if workload is None else workload
-        self._artefact, self._launcher = artefact, launcher
+        self.artefact, self._launcher = artefact, launcher
         self.launch = _launch_of(launcher, self.workload)
         gpu = record.target.kind == "gpu"
         device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
@@ -78,7 +78,7 @@ class Kernel:
         """The same kernel for the tensors of a workload of the same key."""
         if workload == self.workload:
             return self
-        return Kernel(self.record, self.schedule, self._artefact, self._launcher, workload)
+        return Kernel(self.record, self.schedule, self.artefact, self._launcher, workload)
 
     @property
     def batched(self) -> BatchLauncher | None:
@@ -102,7 +102,7 @@ class Kernel:
     @property
     def source(self) -> str:
         """The generated source text, byte for byte as tuned."""
-        return self._artefact.source
+        return self.artefact.source
 
     def __repr__(self) -> str:
         tuned = f"tuned to {duration_text(self.record.measurement.latency_s)}"

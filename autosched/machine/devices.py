@@ -135,6 +135,17 @@ def environment(target: Target, compilers: Versions) -> Versions:
     return tuple((n, v) for n, v in (*common, *compilers, *own, ("device", target.device)) if v)
 
 
+def processor(target: Target) -> str:
+    """The processor that code is compiled for, as LLVM knows it; "" for a GPU, whose binaries name theirs.
+
+    A CPU of the same name may lack instructions, as in another virtual machine.
+    """
+    if target.kind == "gpu":
+        return ""
+    binding = llvmlite.binding
+    return f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}"
+
+
 def _same_device(target: Target) -> Target:
     if target.kind == "cpu":
         here = cpu_target(target.threads)

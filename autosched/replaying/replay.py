@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import overload
 
@@ -104,7 +105,8 @@ def replay(
     """
     if isinstance(op, Traced):
         cut = op.for_target(_device(target))
-        function = loaded(cut, _replayed(cut, target, log, policy, predicted))
+        kernel_of = functools.partial(replay, target=target, log=log, policy=policy, predicted=predicted)
+        function = loaded(cut, kernels_of_cuts(cut, kernel_of))
         function.ensure_right()
         return function
     check_workload(op)
@@ -126,20 +128,18 @@ def _device(target: str | Target | None) -> Target:
         raise TargetUnavailableError(f"{error}; {ways}") from None
 
 
-def _replayed(
-    op: Traced,
-    target: str | Target | None,
-    log: str | os.PathLike[str] | None,
-    policy: Policy,
-    predicted: bool,
-) -> dict[str, Kernel]:
-    """The kernels of everything traced: of all of its cuts, as far as the logs have them."""
+def kernels_of_cuts(op: Traced, kernel_of: Callable[[Workload], Kernel]) -> dict[str, Kernel]:
+    """The kernels of everything traced, by their keys: of all of its cuts, as far as there are any.
+
+    Raises:
+        InputError, EmptySearchSpaceError: no cut has all; the reason of the first.
+    """
     known: dict[str, Kernel] = {}
     missing: list[AutoschedError] = []
     for cut in cuts_of(op):
         try:
             for w in cut.workloads:
-                known[w.key] = known.get(w.key) or replay(w, target, log=log, policy=policy, predicted=predicted)
+                known[w.key] = known.get(w.key) or kernel_of(w)
         except (InputError, EmptySearchSpaceError) as error:
             missing.append(error)
     if len(missing) == len(cuts_of(op)):

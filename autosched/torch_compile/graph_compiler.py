@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from autosched.replaying.replay import replay
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of, why_failed
+from autosched.torch_compile.kernel_cache import replay
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, as_cuda_graph, by_others
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of

@@ -9,12 +9,9 @@ of its process, too.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import operator
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from torch import Tensor, fx
 from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
 
 from autosched.backends.environment import environment
+from autosched.machine.entries import sealed, unsealed, write_entry
 from autosched.machine.library_precision import LibraryPrecision
 from autosched.torch_compile.graphs import on_data, target_of, traced_or_why
 from autosched.torch_compile.repeats import tensor_text
@@ -42,7 +40,6 @@ _MOST_BYTES = 8 << 20
 # Entries that are kept; a large model has ten, and a new version reads none of the old ones.
 _MOST_ENTRIES = 2000
 _KEY_DIGITS = 32
-_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def known_or_traced(
@@ -148,8 +145,8 @@ def _read(
 
     try:
         content = _path(key).read_bytes()
-        digest, body = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-        if hashlib.sha256(body).digest() != digest:
+        body = unsealed(content)
+        if body is None:
             return None
         found = from_bytes(body, graph, again).noted_for(target)
     except Exception:
@@ -166,29 +163,13 @@ def _store(key: str, traced: TracedFunction, target: Target) -> None:
         # It has no cut for the target, or something in it has no bytes: it is traced again next time.
         return
     if len(body) <= _MOST_BYTES:
-        content = hashlib.sha256(body).digest() + body
+        content = sealed(body)
         _write(key, content)
         CacheArtifactManager.record_artifact(TracedArtifact.type(), key, content)
 
 
 def _write(key: str, content: bytes) -> None:
-    """Write an entry whole, or not at all where that cannot be."""
-    path = _path(key)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _make_room(path.parent)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(name, path)
-
-
-def _make_room(folder: Path) -> None:
-    """Remove the older half of too many entries."""
-    entries = list(folder.iterdir())
-    if len(entries) >= _MOST_ENTRIES:
-        for entry in sorted(entries, key=lambda e: e.stat().st_mtime)[: len(entries) // 2]:
-            entry.unlink(missing_ok=True)
+    write_entry(_path(key), content, _MOST_ENTRIES)
 
 
 def _path(key: str) -> Path:

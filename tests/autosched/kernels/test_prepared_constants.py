@@ -53,7 +53,7 @@ class Counted:
 
 def counted(kernel: Kernel) -> tuple[Kernel, Counted]:
     launcher = Counted(kernel._launcher)
-    return Kernel(kernel.record, kernel.schedule, kernel._artefact, launcher, kernel.workload), launcher
+    return Kernel(kernel.record, kernel.schedule, kernel.artefact, launcher, kernel.workload), launcher
 
 
 @pytest.fixture

@@ -1,0 +1,35 @@
+"""Kernels as bytes, for another process with the same code, versions and device, which lowers and compiles nothing."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+from autosched import backends
+from autosched.kernels import first_use
+from autosched.kernels.kernel import Kernel
+from search_spaces import Workload
+
+
+def as_bytes(kernel: Kernel) -> bytes:
+    """The kernel: its record, its program and its binaries."""
+    return pickle.dumps((kernel.record, kernel.schedule.program, kernel.artefact))
+
+
+def from_bytes(stored: bytes, workload: Workload) -> Kernel:
+    """The kernel of these bytes, which must be the user's own, loaded, checked as any, for a workload of its key.
+
+    Raises:
+        Exception: they are no bytes of a kernel of this version, or it cannot be loaded, or is not right.
+    """
+    record, program, artefact = pickle.loads(stored)
+    if record.workload.key != workload.key:
+        raise ValueError(f"a kernel of {record.workload.key}; expected {workload.key}")
+    schedule = replace(record.schedule, lowering=lambda _: program)
+    launcher = backends.named(record.backend).load(artefact, program)
+    try:
+        first_use.ensure_right(record, schedule, artefact, launcher)
+    except Exception:
+        launcher.unload()
+        raise
+    return Kernel(record, schedule, artefact, launcher, workload)
