@@ -21,5 +21,9 @@ def code_hash(*packages: str) -> str:
 @functools.cache
 def _hash(folders: tuple[str, ...]) -> str:
     modules = (module for folder in folders for module in Path(folder).rglob("*.py"))
-    texts = sorted(hashlib.sha256(module.read_text(encoding="utf-8").encode()).digest() for module in modules)
-    return hashlib.sha256(b"".join(texts)).hexdigest()
+    return hashlib.sha256(b"".join(sorted(map(_text_hash, modules)))).hexdigest()
+
+
+@functools.cache
+def _text_hash(module: Path) -> bytes:
+    return hashlib.sha256(module.read_text(encoding="utf-8").encode()).digest()

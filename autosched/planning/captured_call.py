@@ -29,7 +29,7 @@ from tuning_logs.text import first_line
 _log = logging.getLogger(__name__)
 # Each copies at least one input more. A model whose weights are exchanged and whose inputs move takes three.
 _MOST_CAPTURES = 4
-# Rounds of calls with and without the graph, whose fastest count: others are disturbed. Some milliseconds in all.
+# Rounds of calls with and without the graph, whose fastest count: others are disturbed. Forty calls in all, once.
 _ROUNDS = 5
 _CALLS = 4
 

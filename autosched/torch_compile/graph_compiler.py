@@ -134,7 +134,7 @@ class GraphCompiler:
         """A graph that a defect leaves to others."""
         other = by_others(graph, inputs)
         why = "; ".join(filter(None, (why, other.failed)))
-        call = self._launched(other.call, graph, inputs)
+        call = self._launched(other.call, DividedGraph(graph, tuple(inputs)).whole)
         return boxed(call), GraphReport(self.kind, (PartReport(operators_of(graph), other.by, why=why),))
 
     def kernels(self, problems: Mapping[str, TracedProblem | str]) -> dict[str, TracedKernel | str]:
@@ -175,7 +175,7 @@ class GraphCompiler:
             return Choice("autosched", kernel)
         other = others.of(segment)
         made: dict[Maker, Call] = {other.by: other.call, "eager": segment.module.forward}
-        launched = {by: self._launched(call, segment.module, segment.examples) for by, call in made.items()}
+        launched = {by: self._launched(call, segment) for by, call in made.items()}
         calls: dict[Maker, Call] = {"autosched": kernel, **launched}
         seconds = seconds_of_segment(kernel, calls)
         if isinstance(seconds, str):
@@ -192,7 +192,7 @@ class GraphCompiler:
         """The parts of a graph, or the whole by others where that is faster; and the seconds of both."""
         known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
         whole, call = others.of(divided.whole), self._composed(divided, parts)
-        other = self._launched(whole.call, divided.module, divided.examples)
+        other = self._launched(whole.call, divided.whole)
         calls: dict[Maker, Call] = {"autosched": lambda *inputs: call(list(inputs)), whole.by: other}
         seconds = seconds_of_graph(divided, known, calls)
         if isinstance(seconds, str):
@@ -204,14 +204,14 @@ class GraphCompiler:
     def _composed(self, divided: DividedGraph, parts: Sequence[Part]) -> Boxed:
         # In training, what the forward graph keeps is free when a part of the backward graph has read it.
         apart = self.kind != "inference"
-        calls = [(p.segment, self._launched(p.call, p.segment.module, p.segment.examples)) for p in parts]
+        calls = [(p.segment, self._launched(p.call, p.segment)) for p in parts]
         return composed(divided, calls, self.options.graphs, apart)
 
-    def _launched(self, call: Call, graph: fx.GraphModule, inputs: Sequence[Any]) -> Call:
+    def _launched(self, call: Call, segment: Segment) -> Call:
         """A part as it is called: by one launch, where the mode says so and others than our kernels compute it."""
         if not self.options.graphs or isinstance(call, TracedKernel):
             return call
-        return as_cuda_graph(call, graph, inputs)
+        return as_cuda_graph(call, segment.module, segment.examples)
 
 
 def _stored(problem: TracedProblem) -> tuple[bytes, Target, int] | None:
