@@ -130,8 +130,6 @@ def _check(graph: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
     for node in graph.graph.nodes:
         if node.target is torch.ops.higher_order.with_effects:
             raise InputError("it has effects other than its results, which are in order")
-        if node.target is operator.getitem and "_scaled_dot_product" in str(node.args[0].target) and node.args[1] != 0:
-            raise InputError("it keeps values of attention for the gradient, which only PyTorch's attention computes")
 
 
 def _apart(inputs: Sequence[Tensor]) -> list[Tensor]:
