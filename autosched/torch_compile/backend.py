@@ -21,7 +21,7 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind, OnReport
 from autosched.torch_compile.sized_compiler import SizedCompiler
 from autosched.tracing.capture.rewriting.attention import keep_attention_whole
-from autosched.tracing.capture.rewriting.attention_gradients import without_random_state
+from autosched.tracing.capture.rewriting.attention_gradients import with_operators, without_random_state
 
 _NO_LIMIT = 1 << 30
 # Takes a graph and its inputs without data, returns its function.
@@ -69,7 +69,10 @@ def _partitioned(joint: fx.GraphModule, *given: Any, **named: Any) -> Any:
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     without_random_state(joint)
-    return min_cut_rematerialization_partition(joint, *given, **named)
+    made = min_cut_rematerialization_partition(joint, *given, **named)
+    for graph in made:
+        with_operators(graph)
+    return made
 
 
 def by_graphs(compiler: Callable[[Kind], GraphFunction]) -> Backend:

@@ -120,9 +120,7 @@ def _forward_rule(operator: torch._ops.OpOverload, *given: Any, **named: Any) ->
     called = _called(arguments)
     if called.stays:
         return NotImplemented
-    out, logarithm = forward_parts(
-        called.query, called.key, called.value, called.mask, called.is_causal, called.scale
-    )
+    out, logarithm = forward_parts(called.query, called.key, called.value, called.mask, called.is_causal, called.scale)
     logarithm = _laid_out(operator, logarithm, arguments.get("compute_log_sumexp", True))
     # Besides sizes there is state of random numbers and the like, of which nothing is read.
     sizes = {"max_q": called.query.size(-2), "max_k": called.key.size(-2)}
@@ -169,22 +167,47 @@ def rules() -> dict[Any, Callable[..., Any]]:
 
 
 def without_random_state(joint: fx.GraphModule) -> None:
-    """Let gradients of attention without dropout read constants as the state of random numbers, which they do not use.
+    """Let attention without dropout be no operator of random numbers where AOTAutograd partitions a joint graph.
 
     Before:  out, lse, …, state = attention(q, k, v);  … = attention_backward(dout, q, k, v, out, lse, …, state)
     After:   out, lse, … = attention(q, k, v);         … = attention_backward(dout, q, k, v, out, lse, …, constant)
 
-    A forward graph then has nothing to return that only the library makes.
+    A forward graph then has nothing to return that only the library makes; and where attention is computed again,
+    PyTorch does not save the state of its generator for that. `with_operators` undoes the latter.
     """
-    gradients = {operator for operator in rules() if "backward" in operator._schema.name}
+    known = rules()
     for node in joint.graph.nodes:
-        if node.target not in gradients:
+        if node.target not in known:
             continue
         given = _by_name(node.target, node.args, node.kwargs)
+        if given["dropout_p"] > 0:
+            continue
         for state in (given.get("philox_seed"), given.get("philox_offset")):
-            if given["dropout_p"] == 0 and isinstance(state, fx.Node) and state.op != "get_attr":
+            if isinstance(state, fx.Node) and state.op != "get_attr":
                 node.replace_input_with(state, _constant_like(joint, state))
+        if "recompute" in node.meta:
+            node.target = _Deterministic(node.target)
     joint.graph.eliminate_dead_code()
+
+
+def with_operators(graph: fx.GraphModule) -> None:
+    """Let calls of attention be those of PyTorch's operators again."""
+    for node in graph.graph.nodes:
+        if isinstance(node.target, _Deterministic):
+            node.target = node.target.operator
+    graph.recompile()
+
+
+class _Deterministic:
+    """An operator without its tags."""
+
+    def __init__(self, operator: torch._ops.OpOverload) -> None:
+        self.operator = operator
+        # As code of a graph names it.
+        self.__name__ = operator._schema.name.replace("::", "_")
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return self.operator(*given, **named)
 
 
 def _constant_like(joint: fx.GraphModule, state: fx.Node) -> fx.Node:
@@ -194,7 +217,8 @@ def _constant_like(joint: fx.GraphModule, state: fx.Node) -> fx.Node:
     for node in joint.graph.find_nodes(op="get_attr", target=name):
         return node
     with unset_fake_temporarily():
-        joint.register_buffer(name, torch.zeros(like.shape, dtype=like.dtype, device=like.device), persistent=False)
+        zeros = torch.zeros(like.shape, dtype=like.dtype, device=like.device)
+    joint.register_buffer(name, zeros, persistent=False)
     with joint.graph.inserting_before(next(iter(joint.graph.nodes))):
         made = joint.graph.get_attr(name)
     made.meta["val"] = like

@@ -60,9 +60,7 @@ def scaled_dot_product_attention(
     return weights.to(value.dtype) @ value
 
 
-def masked_scores(
-    query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None
-) -> Tensor:
+def masked_scores(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:
     """query @ keyᵀ * scale, in float32 where they are narrower, and with the mask."""
     scores = _scores(query, key) * scale_of(query, scale)
     if is_causal:
