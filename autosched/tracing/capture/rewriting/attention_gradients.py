@@ -36,134 +36,124 @@ _aten = torch.ops.aten
 _ROWS_AT_A_TIME = 32
 
 
-def forward_parts(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None
-) -> tuple[Tensor, Tensor]:
-    """Attention, and the log-sum-exps of its rows [batch, heads, rows, 1]; both are 0 in fully masked rows."""
-    key, value = (_repeated(t, query) for t in (key, value))
-    scores = masked_scores(query, key, mask, is_causal, scale)
-    weights, logarithm = softmax_with_logarithm(scores, mask is not None)
-    return weights.to(value.dtype) @ value, logarithm
-
-
-def gradient_parts(
-    slope: Tensor,
-    tensors: tuple[Tensor, Tensor, Tensor, Tensor | None],
-    out: Tensor,
-    logarithm: Tensor,
-    is_causal: bool,
-    scale: float | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of query, key, value and mask, which are the `tensors`; the last is not summed where one is shared.
-
-    `slope`: the gradient of `out`. Products are of narrow tensors, as in the libraries, and sums float32.
-    """
-    query, key, value, mask = tensors
-    scores = masked_scores(query, _repeated(key, query), mask, is_causal, scale)
-    if mask is not None:
-        # Of a fully masked row, whose points are -inf.
-        logarithm = logarithm.masked_fill(logarithm == -math.inf, 0.0)
-    weights = torch.exp(scores - logarithm)
-    delta = (out.to(scores.dtype) * slope.to(scores.dtype)).sum(-1, keepdim=True)
-    of_scores = weights * (wide_product(slope, _repeated(value, query)) - delta)
-    narrow = (of_scores * scale_of(query, scale)).to(query.dtype)
-    of_query = narrow @ _repeated(key, query)
-    of_key = _by_group(narrow, key).mT @ _by_group(query, key)
-    of_value = _by_group(weights.to(slope.dtype), value).mT @ _by_group(slope, value)
-    return of_query, of_key, of_value, of_scores
-
-
-def _repeated(shared: Tensor, query: Tensor) -> Tensor:
-    """Keys or values, for each head of queries."""
-    times = query.size(1) // shared.size(1)
-    return shared if times == 1 else shared.repeat_interleave(times, 1)
-
-
-def _by_group(rows: Tensor, shared: Tensor) -> Tensor:
-    """Rows of all heads that share one of keys or values, as rows of one head."""
-    batch, heads, _, columns = rows.shape
-    return rows if heads == shared.size(1) else rows.reshape(batch, shared.size(1), -1, columns)
-
-
 @dataclass(frozen=True)
-class _Call:
-    """The arguments of an operator that all libraries have."""
+class _Attention:
+    """What an operator attends to: [batch, heads, rows, channels]; heads of keys and values may be fewer."""
 
     query: Tensor
     key: Tensor
     value: Tensor
     mask: Tensor | None
-    dropout_p: float
     is_causal: bool
     scale: float | None
 
-    @property
-    def stays(self) -> bool:
-        """True where the operator is not taken apart: it has dropout, or nothing to compute with."""
-        return self.dropout_p > 0 or 0 in (*self.query.shape, self.key.size(-2))
+    def scores(self) -> Tensor:
+        """The scores before their softmax, float32 where the tensors are narrower."""
+        return masked_scores(self.query, self.per_head(self.key), self.mask, self.is_causal, self.scale)
+
+    def per_head(self, shared: Tensor) -> Tensor:
+        """Keys or values for each head of queries."""
+        times = self.query.size(1) // shared.size(1)
+        return shared if times == 1 else shared.repeat_interleave(times, 1)
+
+    def by_group(self, rows: Tensor) -> Tensor:
+        """Rows of the heads that share keys and values, as rows of one head."""
+        batch, heads, _, columns = rows.shape
+        shared = self.key.size(1)
+        return rows if heads == shared else rows.reshape(batch, shared, -1, columns)
 
 
-def _called(given: Mapping[str, Any]) -> _Call:
-    mask = given.get("attn_mask", given.get("attn_bias"))
-    names = ("dropout_p", "is_causal", "scale")
-    return _Call(given["query"], given["key"], given["value"], mask, *(given[name] for name in names))
+def _forward_parts(given: _Attention) -> tuple[Tensor, Tensor]:
+    """Attention, and the log-sum-exps of its rows [batch, heads, rows, 1]; both are 0 in fully masked rows."""
+    weights, logarithm = softmax_with_logarithm(given.scores(), given.mask is not None)
+    return weights.to(given.value.dtype) @ given.per_head(given.value), logarithm
+
+
+def _gradient_parts(
+    given: _Attention, slope: Tensor, out: Tensor, logarithm: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of query, key, value and scores, from that of `out`: products are of narrow tensors, as in the
+    libraries.
+    """
+    scores, query, key = given.scores(), given.query, given.key
+    if given.mask is not None:
+        # A library may say -inf of a fully masked row, whose scores are -inf.
+        logarithm = logarithm.masked_fill(logarithm == -math.inf, 0.0)
+    weights = torch.exp(scores - logarithm)
+    delta = (out.to(scores.dtype) * slope.to(scores.dtype)).sum(-1, keepdim=True)
+    of_scores = weights * (wide_product(slope, given.per_head(given.value)) - delta)
+    narrow = (of_scores * scale_of(query, given.scale)).to(query.dtype)
+    of_query = narrow @ given.per_head(key)
+    of_key = given.by_group(narrow).mT @ given.by_group(query)
+    of_value = given.by_group(weights.to(slope.dtype)).mT @ given.by_group(slope)
+    return of_query, of_key, of_value, of_scores
+
+
+def rules() -> dict[Any, Callable[..., Any]]:
+    """The decompositions of the libraries' operators and of their gradients."""
+    found: dict[Any, Callable[..., Any]] = {}
+    for name in ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu"):
+        forward = getattr(_aten, f"_scaled_dot_product_{name}").default
+        gradient = getattr(_aten, f"_scaled_dot_product_{name}_backward").default
+        found |= {forward: partial(_forward_rule, forward), gradient: partial(_gradient_rule, gradient)}
+    return found
+
+
+def _forward_rule(operator: torch._ops.OpOverload, *given: Any, **named: Any) -> Any:
+    arguments = _by_name(operator, given, named)
+    if _stays(arguments):
+        return NotImplemented
+    attention = _attention_of(arguments)
+    out, logarithm = _forward_parts(attention)
+    # Besides sizes there is state of random numbers and the like, of which nothing is read.
+    sizes = {"max_q": attention.query.size(-2), "max_k": attention.key.size(-2)}
+    rest = (sizes.get(r.name) for r in operator._schema.returns[2:])
+    return (out, _laid_out(operator, logarithm, arguments.get("compute_log_sumexp", True)), *rest)
+
+
+def _gradient_rule(operator: torch._ops.OpOverload, *given: Any, **named: Any) -> Any:
+    arguments = _by_name(operator, given, named)
+    if _stays(arguments):
+        return NotImplemented
+    attention = _attention_of(arguments)
+    *batch, rows, _ = attention.query.shape
+    logarithm = arguments["logsumexp"][:, :, :rows].reshape(*batch, rows, 1)
+    *made, of_scores = _gradient_parts(attention, given[0], arguments["out"], logarithm)
+    if len(operator._schema.returns) == len(made):
+        return tuple(made)
+    mask = attention.mask
+    if mask is None or not arguments["grad_input_mask"][-1]:
+        return (*made, None)
+    return (*made, of_scores.sum_to_size(mask.shape).to(mask.dtype))
 
 
 def _by_name(operator: torch._ops.OpOverload, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments of a call, defaults included."""
     arguments = operator._schema.arguments
     defaults = {a.name: a.default_value for a in arguments if a.has_default_value()}
     return {**defaults, **dict(zip((a.name for a in arguments), given, strict=False)), **named}
 
 
-def _forward_rule(operator: torch._ops.OpOverload, *given: Any, **named: Any) -> Any:
-    arguments = _by_name(operator, given, named)
-    called = _called(arguments)
-    if called.stays:
-        return NotImplemented
-    out, logarithm = forward_parts(called.query, called.key, called.value, called.mask, called.is_causal, called.scale)
-    logarithm = _laid_out(operator, logarithm, arguments.get("compute_log_sumexp", True))
-    # Besides sizes there is state of random numbers and the like, of which nothing is read.
-    sizes = {"max_q": called.query.size(-2), "max_k": called.key.size(-2)}
-    return (out, logarithm, *(sizes.get(r.name) for r in operator._schema.returns[2:]))
+def _stays(given: Mapping[str, Any]) -> bool:
+    """True where the operator is not taken apart: it has dropout, or nothing to compute with."""
+    return given["dropout_p"] > 0 or 0 in (*given["query"].shape, given["key"].size(-2))
+
+
+def _attention_of(given: Mapping[str, Any]) -> _Attention:
+    mask = given.get("attn_mask", given.get("attn_bias"))
+    return _Attention(given["query"], given["key"], given["value"], mask, given["is_causal"], given["scale"])
 
 
 def _laid_out(operator: torch._ops.OpOverload, logarithm: Tensor, wanted: bool) -> Tensor:
-    """Log-sum-exps as the library keeps them."""
+    """Log-sum-exps as the library keeps them; memory-efficient attention keeps those that are `wanted`."""
     if operator is _aten._scaled_dot_product_cudnn_attention.default:
         return logarithm
     rows = logarithm.squeeze(-1)
     if operator is not _aten._scaled_dot_product_efficient_attention.default:
         return rows
-    if not wanted:
-        return rows[..., :0]
     missing = -rows.size(-1) % _ROWS_AT_A_TIME
-    return F.pad(rows, (0, missing), value=math.inf) if missing else rows
-
-
-def _gradient_rule(operator: torch._ops.OpOverload, *given: Any, **named: Any) -> Any:
-    arguments = _by_name(operator, given, named)
-    called = _called(arguments)
-    if called.stays:
-        return NotImplemented
-    rows = called.query.size(-2)
-    logarithm = arguments["logsumexp"][:, :, :rows].reshape(*called.query.shape[:-1], 1)
-    tensors = (called.query, called.key, called.value, called.mask)
-    *made, of_mask = gradient_parts(given[0], tensors, arguments["out"], logarithm, called.is_causal, called.scale)
-    if len(operator._schema.returns) == len(made):
-        return tuple(made)
-    wanted = called.mask is not None and arguments["grad_input_mask"][-1]
-    return (*made, of_mask.sum_to_size(called.mask.shape).to(called.mask.dtype) if wanted else None)
-
-
-def rules() -> dict[Any, Callable[..., Any]]:
-    """The decompositions of the libraries' operators and of their gradients."""
-    names = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
-    found: dict[Any, Callable[..., Any]] = {}
-    for name in names:
-        forward = getattr(_aten, f"_scaled_dot_product_{name}").default
-        gradient = getattr(_aten, f"_scaled_dot_product_{name}_backward").default
-        found |= {forward: partial(_forward_rule, forward), gradient: partial(_gradient_rule, gradient)}
-    return found
+    padded = F.pad(rows, (0, missing), value=math.inf) if missing else rows
+    return padded if wanted else padded[..., :0]
 
 
 def without_random_state(joint: fx.GraphModule) -> None:
@@ -214,12 +204,13 @@ def _constant_like(joint: fx.GraphModule, state: fx.Node) -> fx.Node:
     """A constant 0 of the graph, first in it, of the shape, element type and device of this value."""
     like: Tensor = state.meta["val"]
     name = f"no_state_{like.dtype}_{like.dim()}".replace(".", "_")
-    for node in joint.graph.find_nodes(op="get_attr", target=name):
-        return node
+    known: list[fx.Node] = joint.graph.find_nodes(op="get_attr", target=name)
+    if known:
+        return known[0]
     with unset_fake_temporarily():
         zeros = torch.zeros(like.shape, dtype=like.dtype, device=like.device)
     joint.register_buffer(name, zeros, persistent=False)
     with joint.graph.inserting_before(next(iter(joint.graph.nodes))):
-        made = joint.graph.get_attr(name)
+        made: fx.Node = joint.graph.get_attr(name)
     made.meta["val"] = like
     return made
