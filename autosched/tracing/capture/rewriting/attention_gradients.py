@@ -135,8 +135,9 @@ def _by_name(operator: torch._ops.OpOverload, given: Sequence[Any], named: Mappi
 
 
 def _stays(given: Mapping[str, Any]) -> bool:
-    """True where the operator is not taken apart: it has dropout, or nothing to compute with."""
-    return given["dropout_p"] > 0 or 0 in (*given["query"].shape, given["key"].size(-2))
+    """True where the operator is not taken apart: it has dropout, float64, or nothing to compute with."""
+    query = given["query"]
+    return given["dropout_p"] > 0 or query.dtype is torch.float64 or 0 in (*query.shape, given["key"].size(-2))
 
 
 def _attention_of(given: Mapping[str, Any]) -> _Attention:
