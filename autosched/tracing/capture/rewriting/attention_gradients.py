@@ -13,6 +13,7 @@ both stay as they are: the state of random numbers is the library's own.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
 
 from autosched.tracing.capture.rewriting.fused_functions import (
     masked_scores,
@@ -147,9 +148,9 @@ def _attention_of(given: Mapping[str, Any]) -> _Attention:
 
 def _laid_out(operator: torch._ops.OpOverload, logarithm: Tensor, wanted: bool) -> Tensor:
     """Log-sum-exps as the library keeps them; memory-efficient attention keeps those that are `wanted`."""
-    if operator is _aten._scaled_dot_product_cudnn_attention.default:
-        return logarithm
     rows = logarithm.squeeze(-1)
+    if operator is _aten._scaled_dot_product_cudnn_attention.default:
+        return logarithm if _keeps_last_dimension() else rows
     if operator is not _aten._scaled_dot_product_efficient_attention.default:
         return rows
     missing = -rows.size(-1) % _ROWS_AT_A_TIME
@@ -161,10 +162,11 @@ def without_random_state(joint: fx.GraphModule) -> None:
     """Let attention without dropout be no operator of random numbers where AOTAutograd partitions a joint graph.
 
     Before:  out, lse, …, state = attention(q, k, v);  … = attention_backward(dout, q, k, v, out, lse, …, state)
-    After:   out, lse, … = attention(q, k, v);         … = attention_backward(dout, q, k, v, out, lse, …, constant)
+    After:   out, lse, … = attention(q, k, v);         … = attention_backward(dout, q, k, v, out, lse, …, lse)
 
-    A forward graph then has nothing to return that only the library makes; and where attention is computed again,
-    PyTorch does not save the state of its generator for that. `with_operators` undoes the latter.
+    No library reads the state then. A forward graph has nothing to return that only the library makes; and where
+    attention is computed again, PyTorch does not save the state of its generator for that. `with_operators` undoes the
+    latter.
     """
     known = rules()
     for node in joint.graph.nodes:
@@ -174,8 +176,8 @@ def without_random_state(joint: fx.GraphModule) -> None:
         if given["dropout_p"] > 0:
             continue
         for state in (given.get("philox_seed"), given.get("philox_offset")):
-            if isinstance(state, fx.Node) and state.op != "get_attr":
-                node.replace_input_with(state, _constant_like(joint, state))
+            if isinstance(state, fx.Node):
+                node.replace_input_with(state, given["logsumexp"])
         if "recompute" in node.meta:
             node.target = _Deterministic(node.target)
     joint.graph.eliminate_dead_code()
@@ -201,17 +203,12 @@ class _Deterministic:
         return self.operator(*given, **named)
 
 
-def _constant_like(joint: fx.GraphModule, state: fx.Node) -> fx.Node:
-    """A constant 0 of the graph, first in it, of the shape, element type and device of this value."""
-    like: Tensor = state.meta["val"]
-    name = f"no_state_{like.dtype}_{like.dim()}".replace(".", "_")
-    known: list[fx.Node] = joint.graph.find_nodes(op="get_attr", target=name)
-    if known:
-        return known[0]
-    with unset_fake_temporarily():
-        zeros = torch.zeros(like.shape, dtype=like.dtype, device=like.device)
-    joint.register_buffer(name, zeros, persistent=False)
-    with joint.graph.inserting_before(next(iter(joint.graph.nodes))):
-        made: fx.Node = joint.graph.get_attr(name)
-    made.meta["val"] = like
-    return made
+@functools.cache
+def _keeps_last_dimension() -> bool:
+    """True if cuDNN's log-sum-exps are [batch, heads, rows, 1]: in some versions of PyTorch they are [batch, heads,
+    rows].
+    """
+    with _disable_current_modes():
+        given = [torch.empty((1, 1, 8, 8), device="meta", dtype=torch.float16)] * 3
+        kept: Tensor = _aten._scaled_dot_product_cudnn_attention(*given, None, True)[1]
+    return kept.dim() == 4

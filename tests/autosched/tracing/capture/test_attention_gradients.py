@@ -151,6 +151,13 @@ def test_results_are_like_those_of_the_library(library: Attention) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+def test_a_backward_graph_reads_no_state_of_random_numbers(library: Attention) -> None:
+    _, backward = graphs_of(joint_of(library, tensors(4, False), causal=True))
+    assert {n.meta["val"].dtype for n in backward.graph.find_nodes(op="placeholder")} == {torch.float32}
+    assert not backward.graph.find_nodes(op="get_attr")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_one_kernel_computes_attention_and_three_its_gradients(library: Attention) -> None:
     given = [torch.empty(1, heads, 64, 16, dtype=torch.bfloat16, requires_grad=True) for heads in (4, 4, 4)]
     for graph, count in zip(graphs_of(joint_of(library, [*given, None], causal=True)), (1, 3), strict=True):
