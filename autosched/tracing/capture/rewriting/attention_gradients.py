@@ -136,9 +136,11 @@ def _by_name(operator: torch._ops.OpOverload, given: Sequence[Any], named: Mappi
 
 
 def _stays(given: Mapping[str, Any]) -> bool:
-    """True where the operator is not taken apart: it has dropout, float64, or nothing to compute with."""
-    query = given["query"]
-    return given["dropout_p"] > 0 or query.dtype is torch.float64 or 0 in (*query.shape, given["key"].size(-2))
+    """True where the operator is not taken apart: it has dropout, float64, or nothing to compute with; or it returns
+    what is for debugging.
+    """
+    query, drops = given["query"], given["dropout_p"] > 0 or given.get("return_debug_mask", False)
+    return drops or query.dtype is torch.float64 or 0 in (*query.shape, given["key"].size(-2))
 
 
 def _attention_of(given: Mapping[str, Any]) -> _Attention:
