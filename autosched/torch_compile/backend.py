@@ -21,6 +21,7 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind, OnReport
 from autosched.torch_compile.sized_compiler import SizedCompiler
 from autosched.tracing.capture.rewriting.attention import keep_attention_whole
+from autosched.tracing.capture.rewriting.attention_gradients import with_operators, without_random_state
 
 _NO_LIMIT = 1 << 30
 # Takes a graph and its inputs without data, returns its function.
@@ -55,14 +56,23 @@ def backend_of(options: Options, report: OnReport) -> Backend:
 
 def compilers(compiler: Callable[[Kind], GraphFunction]) -> dict[str, Any]:
     """The arguments of AOTAutograd that have each kind of graphs compiled by a compiler of its own."""
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-
     return {
         "fw_compiler": compiler("forward"),
         "bw_compiler": compiler("backward"),
         "inference_compiler": compiler("inference"),
-        "partition_fn": min_cut_rematerialization_partition,
+        "partition_fn": _partitioned,
     }
+
+
+def _partitioned(joint: fx.GraphModule, *given: Any, **named: Any) -> Any:
+    """The forward and the backward graph of a joint one."""
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    without_random_state(joint)
+    made = min_cut_rematerialization_partition(joint, *given, **named)
+    for graph in made:
+        with_operators(graph)
+    return made
 
 
 def by_graphs(compiler: Callable[[Kind], GraphFunction]) -> Backend:

@@ -22,6 +22,8 @@ from autosched.tracing.translation.translate import DefectWarning
 from search_spaces import AutoschedError, InputError, Target
 from tuning_logs.text import first_line
 
+_higher_order = torch.ops.higher_order
+_COMPUTED_AGAIN = (_higher_order.run_and_save_rng_state, _higher_order.run_with_rng_state)
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -135,10 +137,10 @@ def _check(graph: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
     if others := devices_of - {x.device for x in inputs}:
         raise InputError(f"it has tensors on {sorted(map(str, others))}, too; expected all on one device")
     for node in graph.graph.nodes:
-        if node.target is torch.ops.higher_order.with_effects:
+        if node.target is _higher_order.with_effects:
             raise InputError("it has effects other than its results, which are in order")
-        if node.target is operator.getitem and "_scaled_dot_product" in str(node.args[0].target) and node.args[1] != 0:
-            raise InputError("it keeps values of attention for the gradient, which only PyTorch's attention computes")
+        if node.target in _COMPUTED_AGAIN:
+            raise InputError("it computes again what draws random numbers, from the same state of their generator")
 
 
 def _apart(inputs: Sequence[Tensor]) -> list[Tensor]:

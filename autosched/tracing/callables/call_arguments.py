@@ -25,9 +25,8 @@ class OtherArgument:
     def __init__(self, leaf: Leaf, device: torch.device, alignment: int) -> None:
         self.name = leaf.name
         self.description = f"{leaf.name}{list(leaf.shape)} {leaf.dtype}"
-        # Matches no tensor, so that each is checked in detail.
-        self.expected: Expected = (torch.float64, torch.Size([-1]), None)
         self._shape, self._dtype, self._device = leaf.shape, getattr(torch, leaf.dtype), device
+        self.expected: Expected = (self._dtype, torch.Size(leaf.shape), leaf.strides)
         self._strides, self._alignment = leaf.strides, alignment
 
     def check(self, tensor: Tensor) -> None:

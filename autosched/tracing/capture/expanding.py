@@ -58,7 +58,7 @@ def expand(graph: fx.Graph, rules: Mapping[Any, Callable[..., Any]]) -> None:
         NeedsWholeGraphError: PyTorch has to decompose it. The graph is unchanged.
     """
     for node in graph.nodes:
-        _check(node)
+        _check(node, rules)
     before = {node: (node.target, node.args, node.kwargs) for node in graph.nodes}
     try:
         _make_functional(graph)
@@ -87,7 +87,7 @@ def _parts(graph: fx.Graph, rules: Mapping[Any, Callable[..., Any]]) -> dict[fx.
     return {node: expansion.of(node) for node in graph.nodes if node.op == "call_function"}
 
 
-def _check(node: fx.Node) -> None:
+def _check(node: fx.Node, rules: Mapping[Any, Callable[..., Any]]) -> None:
     if node.op in ("placeholder", "output"):
         return
     called = node.op == "call_function" and (
@@ -98,8 +98,12 @@ def _check(node: fx.Node) -> None:
     if isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.returns:
         if node.target not in _SAID_TWICE:
             raise NeedsWholeGraphError(f"{node.target}")
-    elif not all(isinstance(v, FakeTensor) for v in pytree.tree_leaves(node.meta.get("val"))):
+    elif node.target not in rules and not _has_tensors_only(node):
         raise NeedsWholeGraphError(f"{node.target} has a result that is no tensor")
+
+
+def _has_tensors_only(node: fx.Node) -> bool:
+    return all(isinstance(v, FakeTensor) for v in pytree.tree_leaves(node.meta.get("val")))
 
 
 def _mode_of(graph: fx.Graph) -> FakeTensorMode:

@@ -21,24 +21,16 @@ from autosched.torch_compile import graph_compiler
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
-from autosched.tracing import TracedFunction, loaded
-from search_spaces import Target
-from untuned import untuned_kernels
+from untuned import untuned_replay
 
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
-
-
-def untuned(traced: TracedFunction, target: Target, **_: Any) -> Any:
-    """In the place of `replay`: kernels that no log has to have."""
-    here = traced.for_target(target)
-    return loaded(here, untuned_kernels(here.workloads, target))
 
 
 @pytest.fixture(autouse=True)
 def kernels_for_everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Kernels without a log or a search, and PyTorch's operators in the place of Inductor, which takes seconds."""
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    monkeypatch.setattr(graph_compiler, "replay", untuned)
+    monkeypatch.setattr(graph_compiler, "replay", untuned_replay)
     torch.compiler.reset()
     with torch.no_grad():
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ import best_spaces
 from autosched import backends
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.tracing import TracedFunction, loaded
 from search_spaces import Schedule, Target, Workload
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
 
@@ -18,6 +20,12 @@ def untuned_kernels(workloads: Iterable[Workload], target: Target, seed: int = 0
     """A kernel for every workload, by its key; which one depends on the seed."""
     rng = np.random.default_rng(seed)
     return {w.key: untuned_kernel(best_spaces.build(w, target).sample(rng), w, target) for w in workloads}
+
+
+def untuned_replay(traced: TracedFunction, target: Target, **_: Any) -> Any:
+    """In the place of `replay`: kernels that no log has to have."""
+    here = traced.for_target(target)
+    return loaded(here, untuned_kernels(here.workloads, target))
 
 
 def untuned_kernel(schedule: Schedule, workload: Workload, target: Target) -> Kernel:

@@ -52,28 +52,43 @@ def scaled_dot_product_attention(
         return None
     if enable_gqa:
         key, value = (t.repeat_interleave(query.size(-3) // t.size(-3), -3) for t in (key, value))
-    # Heads of size 0 have scores of 0 at any scale.
-    factor = 1 / math.sqrt(query.size(-1) or 1) if scale is None else scale
-    scores = _scores(query, key) * factor
     if not key.size(-2):
         # Empty sums, as without a mask: a softmax over no score has no maximum.
         attn_mask, is_causal = None, False
+    scores = masked_scores(query, key, attn_mask, is_causal, scale)
+    weights = torch.softmax(scores, -1) if attn_mask is None else _softmax_or_nothing(scores)
+    return weights.to(value.dtype) @ value
+
+
+def masked_scores(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:
+    """query @ keyᵀ * scale, in float32 where they are narrower, and with the mask."""
+    scores = _scores(query, key) * scale_of(query, scale)
     if is_causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
         scores = scores.masked_fill(~seen, -math.inf)
     if attn_mask is None:
-        return torch.softmax(scores, -1).to(value.dtype) @ value
-    masked = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype is torch.bool else scores + attn_mask
-    return _softmax_or_nothing(masked).to(value.dtype) @ value
+        return scores
+    return scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype is torch.bool else scores + attn_mask
+
+
+def scale_of(query: Tensor, scale: float | None) -> float:
+    """The factor of scores, by default 1 / √size of a head."""
+    # Heads of size 0 have scores of 0 at any scale.
+    return 1 / math.sqrt(query.size(-1) or 1) if scale is None else scale
 
 
 def _scores(query: Tensor, key: Tensor) -> Tensor:
     """query @ keyᵀ, in float32 where they are narrower."""
-    if query.dtype not in _NARROW:
-        return query @ key.transpose(-2, -1)
-    if torch.is_grad_enabled():
+    if query.dtype in _NARROW and torch.is_grad_enabled():
         return cast(Callable[..., Tensor], _WideProduct.apply)(query, key)
-    return query.float() @ key.float().transpose(-2, -1)
+    return wide_product(query, key)
+
+
+def wide_product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ bᵀ, in float32 where they are narrower."""
+    if a.dtype in _NARROW:
+        a, b = a.float(), b.float()
+    return a @ b.transpose(-2, -1)
 
 
 class _WideProduct(torch.autograd.Function):
@@ -82,7 +97,7 @@ class _WideProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor) -> Tensor:
         ctx.save_for_backward(query, key)
-        return query.float() @ key.float().transpose(-2, -1)
+        return wide_product(query, key)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,10 +131,17 @@ class _SoftmaxOrNothing(torch.autograd.Function):
 
 
 def _weights(x: Tensor) -> Tensor:
+    return softmax_with_logarithm(x, True)[0]
+
+
+def softmax_with_logarithm(x: Tensor, masked: bool) -> tuple[Tensor, Tensor]:
+    """softmax(x, -1) and logsumexp(x, -1, keepdim=True); `masked`: both are 0 in rows of -inf alone."""
     top = x.amax(-1, keepdim=True)
-    weights = torch.exp(x - top.masked_fill(top == -math.inf, 0.0))
-    total = weights.sum(-1, keepdim=True)
-    return weights / total.masked_fill(total == 0.0, 1.0)
+    top = top.masked_fill(top == -math.inf, 0.0) if masked else top
+    powers = torch.exp(x - top)
+    total = powers.sum(-1, keepdim=True)
+    total = total.masked_fill(total == 0.0, 1.0) if masked else total
+    return powers / total, top + torch.log(total)
 
 
 def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor | None:

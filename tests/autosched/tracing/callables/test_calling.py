@@ -16,6 +16,7 @@ import autosched
 from autosched import InputError, trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import LoadedFunction, Traced, TracedKernel, loaded
+from autosched.tracing.callables.call_arguments import CallArguments
 from untuned import untuned_kernels
 
 X, W = torch.randn(4, 8), torch.randn(8)
@@ -145,3 +146,13 @@ def test_a_function_of_several_sizes_is_compared_and_exported_at_one_of_them() -
     for call in (autosched.compare, lambda op: autosched.export(op, "file.py")):
         with pytest.raises(InputError, match=r"expected one of these sizes, as in autosched\.\w+\(….at\(4\)\)"):
             call(dynamic)  # type: ignore[operator]
+
+
+def test_tensors_that_no_kernel_reads_cost_a_call_no_closer_look() -> None:
+    state = torch.zeros(2, dtype=torch.uint64)
+    traced = trace(lambda x, state: x * 2, X, state)
+    arguments = CallArguments("f", traced.arguments, X.device, 1)
+    assert not arguments.taken([X, state]).copied
+    assert arguments.taken([X, state.repeat_interleave(2)[::2]]).copied
+    with pytest.raises(InputError, match=r"expected state\[2\] uint64"):
+        arguments.taken([X, torch.zeros(2)])
