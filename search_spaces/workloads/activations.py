@@ -34,6 +34,16 @@ def one_plus_tanh(x: Expression) -> Expression:
     return ex.div(Literal(2.0), ex.add(Literal(1.0), ex.call("exp", ex.mul(Literal(-2.0), x))))
 
 
+def tanh_of_softplus(x: Expression) -> Expression:
+    """tanh(log(1 + exp(x))), which mish multiplies by x (Misra, 2019), as n / (n + 2) with n = exp(x) (exp(x) + 2).
+
+    One function of three. Beyond 20 the result is 1 in every element type, and n would become infinite.
+    """
+    power = ex.call("exp", ex.call("minimum", x, Literal(20.0)))
+    n = ex.mul(power, ex.add(power, Literal(2.0)))
+    return ex.div(n, ex.add(n, Literal(2.0)))
+
+
 def silu(x: Expression) -> Expression:
     """x / (1 + exp(-x))."""
     return ex.div(x, ex.add(Literal(1.0), ex.call("exp", ex.call("neg", x))))

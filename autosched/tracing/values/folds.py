@@ -27,6 +27,9 @@ def folded(pulled: Pulled, value: Reduced, index: Index) -> Pulling:
     sizes = [value.argument.shape[d] for d in value.dims]
     windowed = math.prod(sizes) <= MAX_WINDOW and _is_windowed(value.argument)
     rows = axes_in(index)
+    if windowed and len({a for group in pulled.columns for a in group} & {*rows}) > 1:
+        # Its elements would be loaded one by one in nested loops: 30 times as long as a pooled tensor in memory takes.
+        raise NotOneKernelError(f"{value.name} is over windows, and reduced over several axes", value)
     columns = _along_window(pulled, sizes) if windowed else _along_columns(pulled, sizes, rows)
     whole: list[Affine | Expression] = list(index)
     for d, at in zip(value.dims, columns, strict=True):

@@ -34,7 +34,7 @@ def filled(expression: Expression, elements: Sequence[Expression]) -> Expression
                 return elements[int(number)]
             case Apply("to_integer", (Access(number, ()),)) if is_integral(elements[int(number)]):
                 return elements[int(number)]
-            case Apply("add" | "pow" as operator, arguments) if any(isinstance(a, Access) for a in arguments):
+            case Apply("add" | "pow" | "tanh" as operator, arguments) if any(isinstance(a, Access) for a in arguments):
                 return simplified(Apply(operator, tuple(rewritten(a, change) for a in arguments)))
             case _:
                 return None
@@ -43,7 +43,7 @@ def filled(expression: Expression, elements: Sequence[Expression]) -> Expression
 
 
 def simplified(e: Apply) -> Expression:
-    """A simpler form by its arguments: sums with 1 that avoid cancellation, and powers as products."""
+    """A simpler form by its arguments: sums that avoid cancellation, powers as products, mish by one function."""
     match e:
         case Apply("add", (Literal(1.0), Apply("tanh", (x,))) | (Apply("tanh", (x,)), Literal(1.0))):
             return activations.one_plus_tanh(x)
@@ -51,6 +51,10 @@ def simplified(e: Apply) -> Expression:
             return ex.add(_ONE, ex.call("erf", x))
         case Apply("add", (Apply("erf_relative", (x,)), Literal(1.0))):
             return ex.add(ex.call("erf", x), _ONE)
+        case Apply(
+            "tanh", (Apply("where", (Apply("lt", (Literal(20.0), x)), y, Apply("log1p", (Apply("exp", (z,)),)))),)
+        ):
+            return activations.tanh_of_softplus(x) if x == y == z else e
         case Apply("pow", (x, Literal(exponent))):
             return _power(x, exponent)
         case _:

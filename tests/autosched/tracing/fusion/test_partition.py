@@ -43,6 +43,11 @@ def residual(layers: int) -> Callable[..., Tensor]:
     return function
 
 
+def test_a_mean_of_what_is_pooled_is_of_pooled_values_in_memory() -> None:
+    traced = trace(lambda x: F.max_pool2d(x, 2).mean((2, 3)), R(2, 3, 14, 12))
+    assert [w.inputs[0].shape for w in traced.workloads] == [(2, 3, 14, 12), (2, 3, 7, 6)]
+
+
 def test_equal_layers_are_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
     assemble = region_kernels.assemble

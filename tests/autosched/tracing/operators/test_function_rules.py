@@ -103,6 +103,16 @@ def test_gamma_and_its_gradient_are_those_of_float64() -> None:
         torch.testing.assert_close(run(function, x), function(x.double()).float(), **CLOSE)
 
 
+def test_mish_is_that_of_float64_also_far_out_with_one_function() -> None:
+    mish = torch.nn.functional.mish
+    given = torch.tensor([math.nan, math.inf, -200.0, -30.0, -1e-3, 0.0, 0.5, 19.99, 20.01, 200.0, 1e30])
+    traced = trace(mish, given)
+    text = str(traced.workloads[0])
+    assert "log1p" not in text
+    assert "tanh" not in text
+    torch.testing.assert_close(run(mish, given), mish(given.double()).float(), rtol=1e-6, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_narrow_types_are_computed_in_float32_and_rounded_once(dtype: torch.dtype) -> None:
     x = (torch.randn(2000, generator=torch.Generator().manual_seed(1)) * 4).to(dtype)
