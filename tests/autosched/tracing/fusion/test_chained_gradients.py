@@ -62,7 +62,7 @@ def computed_by(workload: Workload, given: list[Tensor]) -> list[Tensor]:
 
 def spaces_of(name: str) -> list[SearchSpace]:
     """Those of dq, and of dk and dv."""
-    return [spaces.build(w, H200) for w in traced(name, torch.bfloat16).backward.workloads[1:]]
+    return [spaces.build(w, H200) for w in traced(name, torch.float16).backward.workloads[1:]]
 
 
 def loops(name: str) -> Iterator[For]:
@@ -152,14 +152,14 @@ def test_weights_that_are_returned_are_kept() -> None:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_nothing_is_kept_of_the_points_between_two_products(name: str) -> None:
-    made = traced(name, torch.bfloat16)
+    made = traced(name, torch.float16)
     assert all(v.elements <= 2 * WALKED * SIZE for v in made.backward.arguments)
     assert [spaces.why_no_schedule(w, H200) for w in made.backward.workloads] == [None] * 3
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_row_keeps_one_number(name: str) -> None:
-    made = traced(name, torch.bfloat16)
+    made = traced(name, torch.float16)
     assert [v.elements for v in made.backward.arguments].count(2 * ROWS) == 1
 
 
@@ -167,13 +167,13 @@ def test_one_factor_of_a_difference_is_taken_out_of_it() -> None:
     def is_of_products(e: Expression) -> bool:
         return isinstance(e, Apply) and e.operator == "mul"
 
-    for workload in traced("fused", torch.bfloat16).backward.workloads[1:]:
+    for workload in traced("fused", torch.float16).backward.workloads[1:]:
         parts = [e for s in workload.stages for e in walk(s.expression) if isinstance(e, Apply)]
         assert not any(all(map(is_of_products, e.arguments)) for e in parts if e.operator == "sub")
 
 
 def test_what_two_products_read_alike_is_one_operand() -> None:
-    for workload in traced("fused", torch.bfloat16).backward.workloads[1:]:
+    for workload in traced("fused", torch.float16).backward.workloads[1:]:
         assert sum(t.elements == 2 * WALKED * SIZE for t in workload.inputs) == 2
 
 
@@ -238,7 +238,7 @@ def test_triton_computes_several_products_in_one_walk(triton_interpreter, causal
 
 
 def test_triton_compiles_the_kernels_of_a_gradient_without_a_gpu() -> None:
-    for workload in traced("causal, fused", torch.bfloat16).backward.workloads[1:]:
+    for workload in traced("causal, fused", torch.float16).backward.workloads[1:]:
         space = spaces.build(workload, H200, [TRITON]).restricted("chain", specialize=["none"])
         program = space.sample(np.random.default_rng(0)).program
         assert TRITON.compile(TRITON.render(program, "", H200), program, H200).binaries
