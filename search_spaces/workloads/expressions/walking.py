@@ -77,7 +77,12 @@ def accesses(expression: Expression) -> tuple[Access, ...]:
 
 def distinct_accesses(expression: Expression) -> tuple[Access, ...]:
     """The same, in order, a shared one once."""
-    return tuple(e for e in distinct(expression) if isinstance(e, Access))
+    if not isinstance(expression, Apply | Gather):
+        return (expression,) if isinstance(expression, Access) else ()
+    if "distinct_accesses" not in expression.known:
+        expression.known["distinct_accesses"] = tuple(e for e in distinct(expression) if isinstance(e, Access))
+    found: tuple[Access, ...] = expression.known["distinct_accesses"]
+    return found
 
 
 def gathers(expression: Expression) -> tuple[Gather, ...]:
