@@ -27,6 +27,9 @@ from torch.export.graph_signature import (
 from torch.fx.graph import CodeGen
 from torch.utils import _pytree as pytree
 
+# Results that are the same at every call.
+_Constant = int | float | bool | str | None
+
 
 def program_of(function: Callable[..., Any], inputs: Sequence[Tensor]) -> torch.export.ExportedProgram | None:
     """The program that torch.export makes of a graph of ATen operators; None of anything else, which it has to see."""
@@ -51,7 +54,7 @@ def _is_functional(module: fx.GraphModule, inputs: int) -> bool:
     plain = type(module.graph._codegen) is CodeGen and "forward" not in vars(module)
     hooked = module._forward_hooks or module._forward_pre_hooks
     returned = nodes[-1].args[0] if nodes and nodes[-1].op == "output" else None
-    flat = isinstance(returned, list | tuple) and not any(isinstance(x, list | tuple | dict) for x in returned)
+    flat = isinstance(returned, list | tuple) and all(isinstance(x, fx.Node | _Constant) for x in returned)
     given = sum(n.op == "placeholder" for n in nodes)
     return plain and not hooked and flat and given == inputs and all(map(_is_functional_call, called))
 
@@ -87,9 +90,14 @@ def _program(graph: fx.Graph, inputs: Sequence[Tensor]) -> torch.export.Exported
     given = [TensorArgument(n.name) for n in graph.nodes if n.op == "placeholder"]
     returned = graph.output_node().args[0]
     assert isinstance(returned, list | tuple)
-    made = [TensorArgument(x.name) if isinstance(x, fx.Node) else ConstantArgument("", x) for x in returned]
-    taken, results = (tuple(inputs), {}), list(returned) if isinstance(returned, list) else tuple(returned)
-    specs = pytree.tree_structure(taken), pytree.tree_structure(pytree.tree_map_only(fx.Node, id, results))
+    made: list[TensorArgument | ConstantArgument] = []
+    for x in returned:
+        assert isinstance(x, fx.Node | _Constant)
+        made.append(TensorArgument(x.name) if isinstance(x, fx.Node) else ConstantArgument("", x))
+    taken: tuple[Any, ...] = (tuple(inputs), {})
+    results = [id(x) if isinstance(x, fx.Node) else x for x in returned]
+    out_spec = pytree.tree_structure(results if isinstance(returned, list) else tuple(results))
+    signature = ModuleCallSignature([*given], made, pytree.tree_structure(taken), out_spec)
     return torch.export.ExportedProgram(
         {},
         graph,
@@ -99,6 +107,6 @@ def _program(graph: fx.Graph, inputs: Sequence[Tensor]) -> torch.export.Exported
         ),
         {},
         {},
-        [ModuleCallEntry("", ModuleCallSignature([*given], [*made], *specs))],
-        (tuple(inputs), {}),
+        [ModuleCallEntry("", signature)],
+        taken,
     )

@@ -190,8 +190,10 @@ def _as_it_is(function: Callable[..., Any], inputs: tuple[Tensor, ...], watched:
     """The exported function, or the error: torch.export refuses changes of constants, and says so afterwards."""
     records: list[ResultTree] = []
     try:
-        with Guarded(function):
-            program = program_of(function, inputs) or _program(_module(function, records, watched), inputs)
+        program = program_of(function, inputs)
+        if program is None:
+            with Guarded(function):
+                program = _program(_module(function, records, watched), inputs)
         return _Exported(*_lowered(program, function), records[-1] if records else None)
     except InputError:
         raise
