@@ -97,7 +97,7 @@ def _program(graph: fx.Graph, inputs: Sequence[Tensor]) -> torch.export.Exported
     taken: tuple[Any, ...] = (tuple(inputs), {})
     results = [id(x) if isinstance(x, fx.Node) else x for x in returned]
     out_spec = pytree.tree_structure(results if isinstance(returned, list) else tuple(results))
-    signature = ModuleCallSignature([*given], made, pytree.tree_structure(taken), out_spec)
+    signature = ModuleCallSignature([*given], [*made], pytree.tree_structure(taken), out_spec)
     return torch.export.ExportedProgram(
         {},
         graph,
