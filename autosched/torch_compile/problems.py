@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autosched.torch_compile.graphs import target_of
@@ -27,10 +30,25 @@ def traced_problems(divided: DividedGraph, kind: Kind, strict: bool) -> dict[str
     `strict`: as `traced_or_why`.
     """
     found: dict[str, TracedProblem | str] = {}
-    for segment, times in divided.problems:
-        traced = known_or_traced(segment.module, segment.examples, kind, strict, segment.weights)
-        if isinstance(traced, TracedFunction):
-            found[segment.key] = TracedProblem(traced, target_of(segment.examples), times)
-        else:
-            found[segment.key] = traced
+    with _without_collections():
+        for segment, times in divided.problems:
+            traced = known_or_traced(segment.module, segment.examples, kind, strict, segment.weights)
+            if isinstance(traced, TracedFunction):
+                found[segment.key] = TracedProblem(traced, target_of(segment.examples), times)
+            else:
+                found[segment.key] = traced
     return found
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """A context without collections of cyclic garbage: tracing makes millions of objects, most of which stay, and each
+    collection of PyTorch's and these takes as long as tracing hundreds of operators.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

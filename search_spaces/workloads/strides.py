@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from search_spaces.errors import InputError
@@ -17,14 +18,21 @@ def check_strides(name: str, shape: tuple[int, ...], strides: tuple[int, ...], s
     for stride in strides:
         if isinstance(stride, bool) or not isinstance(stride, int) or stride < 0:
             raise InputError(f"{name}: stride {stride!r} is not allowed; expected a non-negative integer")
+    if why := _why_overlapping(tuple(shape), tuple(strides), shared):
+        raise InputError(f"{name}: {why}")
+
+
+@functools.lru_cache(4096)  # The workloads that are made of one another have mostly the same tensors.
+def _why_overlapping(shape: tuple[int, ...], strides: tuple[int, ...], shared: bool) -> str | None:
     inner, within = 1, ""
     for stride, size in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1 and (s or not shared)):
         if stride < inner:
-            raise InputError(
-                f"{name}: stride {stride} of a dimension of size {size} is not allowed; expected at least {inner}, "
+            return (
+                f"stride {stride} of a dimension of size {size} is not allowed; expected at least {inner}, "
                 f"since the elements {within or 'of the tensor'} span so many"
             )
         inner, within = inner + stride * (size - 1), f"of the dimensions within, up to stride {stride},"
+    return None
 
 
 def declared_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -243,11 +243,11 @@ def vit_large() -> tuple[Callable[..., Any], Tensor]:
     return first_result(config), torch.empty(8, 3, 224, 224, dtype=torch.float16)
 
 
-def densenet_201() -> tuple[Callable[..., Any], Tensor]:
+def densenet_201(dtype: torch.dtype) -> tuple[Callable[..., Any], Tensor]:
     import torchvision
 
-    images = torch.empty(8, 3, 224, 224, dtype=torch.float16)
-    return torchvision.models.densenet201(weights=None).half().eval(), images
+    images = torch.empty(8, 3, 224, 224, dtype=dtype)
+    return torchvision.models.densenet201(weights=None).to(dtype).eval(), images
 
 
 # Called without data.
@@ -255,7 +255,8 @@ COMPILED: dict[str, Callable[[], tuple[Callable[..., Any], Tensor]]] = {
     "BERT-large 8×128": bert_large,
     "Llama-3-8B 1×2048": llama_8b,
     "ViT-L/14 ×8": vit_large,
-    "DenseNet-201 ×8": densenet_201,
+    "DenseNet-201 ×8": lambda: densenet_201(torch.float16),
+    "DenseNet-201 ×8, float32": lambda: densenet_201(torch.float32),
 }
 
 

@@ -22,6 +22,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.export.graph_signature import InputKind, OutputKind
 
 from autosched.machine.library_precision import LibraryPrecision
+from autosched.tracing.capture.aten_graphs import program_of
 from autosched.tracing.capture.closed_over import Slot, name_of, named_by_user
 from autosched.tracing.capture.composed_results import results_looked_up
 from autosched.tracing.capture.decompositions import decomposed
@@ -189,8 +190,10 @@ def _as_it_is(function: Callable[..., Any], inputs: tuple[Tensor, ...], watched:
     """The exported function, or the error: torch.export refuses changes of constants, and says so afterwards."""
     records: list[ResultTree] = []
     try:
-        with Guarded(function):
-            program = _program(_module(function, records, watched), inputs)
+        program = program_of(function, inputs)
+        if program is None:
+            with Guarded(function):
+                program = _program(_module(function, records, watched), inputs)
         return _Exported(*_lowered(program, function), records[-1] if records else None)
     except InputError:
         raise

@@ -9,15 +9,15 @@ recomputation.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections import ChainMap, Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.fusion.chaining import DOUBT, chain_products
-from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost, work
+from autosched.tracing.fusion.costs import cost
 from autosched.tracing.fusion.joining import Group, joined
+from autosched.tracing.fusion.least_costs import least_of_one, least_of_several
 from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
 from autosched.tracing.fusion.regions import Region, Strides, cone
 from autosched.tracing.fusion.sharing import drop_unneeded, shared
@@ -305,26 +305,19 @@ class Partition:
 
         `elsewhere`: the candidates, with their numbers of other consumers.
         """
+        possible = (c for c in elsewhere if c is not value and _is_computed(c) and self._read(c))
+        after = {c: found for c in possible if (found := self._fit(value, c).cost) is not None}
+        least = {c: found + least_of_one(c, self._stored) for c, found in after.items()}
         costs: dict[Value, float] = {}
-        for candidate in elsewhere:
-            if candidate is value or not _is_computed(candidate) or not self._read(candidate):
-                continue
-            after = self._fit(value, candidate).cost
-            if after is not None:
-                before = self._fit(candidate).cost
-                # A candidate that takes several kernels costs at least its reads and writes, and a launch more.
-                costs[candidate] = after + (self._least_cost(candidate) if before is None else before)
-        alike = [c for c, total in costs.items() if total <= _ALIKE * min(costs.values())]
+        for candidate in sorted(least, key=lambda c: least[c]):
+            if costs and least[candidate] > _ALIKE * min(costs.values()):
+                break
+            before = self._fit(candidate).cost
+            # A candidate that takes several kernels costs at least its reads and writes, and a launch more.
+            rest = least_of_several(candidate, self._stored) if before is None else before
+            costs[candidate] = after[candidate] + rest
+        alike = [c for c in after if c in costs and costs[c] <= _ALIKE * min(costs.values())]
         return max(alike, key=lambda c: elsewhere[c], default=None)
-
-    def _least_cost(self, value: Value) -> float:
-        """A lower bound on the cost of several kernels that compute the value: its memory once more, and a launch."""
-        inside = [value, *cone([value], self._stored)]
-        moved = sum(v.bytes for v in inside if v in self._stored) + 3 * value.bytes
-        dots = sum(
-            2.0 * v.elements * math.prod(v.summed) for v in inside if isinstance(v, Product) and v not in self._stored
-        )
-        return 2 * LAUNCH_BYTES + work(moved, 0.0, dots)
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,17 @@ def digits(address: Address, steps: Sequence[int]) -> tuple[Affine, ...] | None:
 
 def _divided(form: Affine, step: int, extents: Extents) -> tuple[Affine, Affine] | None:
     """Quotient and rest by a step; None where the smaller terms are no rest, or the others no multiple of the step."""
-    high = tuple((v, c) for v, c in form.terms if abs(c) >= step)
-    low = Affine(tuple((v, c) for v, c in form.terms if abs(c) < step), form.offset)
-    quotient = low.minimum(extents) // step
-    if any(c % step for _, c in high) or low.maximum(extents) // step != quotient:
+    high: list[tuple[str, int]] = []
+    low: list[tuple[str, int]] = []
+    for v, c in form.terms:
+        if abs(c) < step:
+            low.append((v, c))
+        elif c % step:
+            return None
+        else:
+            high.append((v, c // step))
+    rest = Affine(tuple(low), form.offset)
+    quotient = rest.minimum(extents) // step
+    if rest.maximum(extents) // step != quotient:
         return None
-    return Affine(tuple((v, c // step) for v, c in high), quotient), Affine(low.terms, low.offset - quotient * step)
+    return Affine(tuple(high), quotient), Affine(rest.terms, rest.offset - quotient * step)

@@ -70,11 +70,13 @@ def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Sp
     split_axes(parsed)
     tensors = {f"in{n}": (dtype, span) for n, (dtype, span, *_) in enumerate(memory)}
     constants = {f"in{n}" for n, (_, _, *said) in enumerate(memory) if said}
-    dimensions = {name: _dimensions(name, parsed.values()) for name in tensors}
+    reads, tables = _reads(parsed.values(), tensors)
+    dimensions = {name: _dimensions(name, reads[name], tables[name]) for name in tensors}
     dimensions |= {line.name: [_Dimension(line.strides[x], n) for x, n in line.own.items()] for line in parsed.values()}
     order = _in_order(parsed)
     indexed = [_indexed(line, dimensions, tensors) for line in order]
-    made = (_tensor(name, *tensors[name], dimensions[name], indexed) for name in tensors)
+    at = _indices(indexed)
+    made = (_tensor(name, *tensors[name], dimensions[name], at.get(name, ())) for name in tensors)
     inputs = tuple(replace(t, constant=t.name in constants) for t in made)
     stored = names[first:]
     called = axis_names(indexed, stored, {x.name: _scanned_together(x.name, parsed) for x in order if x.scan})
@@ -82,28 +84,30 @@ def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Sp
     return Spelling(inputs, done, stored, tuple(tuple(parsed[name].strides.values()) for name in stored))
 
 
-def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:
+def _reads(
+    lines: Iterable[Line], tensors: Iterable[str]
+) -> tuple[dict[str, list[tuple[Line, Access]]], dict[str, list[Gather]]]:
+    """For each input the elements that lines read at affine indices, and those that they look up."""
+    reads: dict[str, list[tuple[Line, Access]]] = {name: [] for name in tensors}
+    tables: dict[str, list[Gather]] = {name: [] for name in reads}
+    for line in lines:
+        for access in distinct_accesses(line.expression):
+            if access.tensor in reads:
+                reads[access.tensor].append((line, access))
+        for gather in gathers(line.expression):
+            tables[gather.tensor].append(gather)
+    return reads, tables
+
+
+def _dimensions(tensor: str, reads: Sequence[tuple[Line, Access]], tables: Sequence[Gather]) -> list[_Dimension]:
     """The dimensions of an input: those that reads name, and digits of their other addresses; outermost first."""
-    fixed: dict[_Dimension, None] = {}
-    rest: list[tuple[Address, Mapping[_Dimension, Affine]]] = []
-    looked_up = [
-        _alike((step, size) for _, size, step in _table(g))
-        for x in lines
-        for g in gathers(x.expression)
-        if g.tensor == tensor
-    ]
+    looked_up = [_alike((step, size) for _, size, step in _table(g)) for g in tables]
     if looked_up:
         if any(other != looked_up[0] for other in looked_up):
             raise UnspellableError(f"{tensor} is looked up by several tables")
         return looked_up[0]
-    for line in lines:
-        for access in distinct_accesses(line.expression):
-            if access.tensor == tensor:
-                fixed |= dict.fromkeys(_guarded(access))
-    for line in lines:
-        for access in distinct_accesses(line.expression):
-            if access.tensor == tensor:
-                rest.append((Address(unguarded(access), line.extents), _guarded(access)))
+    rest = [(Address(unguarded(access), line.extents), _guarded(access)) for line, access in reads]
+    fixed = {d: None for _, guarded in rest for d in guarded}
     steps = [d.stride for d in fixed]
     if len({*steps} - {0}) < len([s for s in steps if s]):
         raise UnspellableError(f"{tensor} is read outside of different dimensions of one stride")
@@ -208,17 +212,31 @@ def _indexed(line: Line, dimensions: Mapping[str, list[_Dimension]], tensors: Ma
     return Stage(line.name, own, rewritten(line.expression, change), reduction, line.dtype)
 
 
-def _tensor(name: str, dtype: str, span: int, dimensions: Sequence[_Dimension], stages: Sequence[Stage]) -> Tensor:
+def _indices(stages: Iterable[Stage]) -> dict[str, list[tuple[tuple[Affine | Expression, ...], Mapping[str, int]]]]:
+    """The indices at which each tensor is read, and the extents of the axes there."""
+    found: dict[str, list[tuple[tuple[Affine | Expression, ...], Mapping[str, int]]]] = {}
+    for stage in stages:
+        extents = stage.extents
+        for e in distinct(stage.expression):
+            if isinstance(e, Access | Gather):
+                found.setdefault(e.tensor, []).append((e.index, extents))
+    return found
+
+
+def _tensor(
+    name: str,
+    dtype: str,
+    span: int,
+    dimensions: Sequence[_Dimension],
+    reads: Sequence[tuple[Sequence[Affine | Expression], Mapping[str, int]]],
+) -> Tensor:
     """The input, each dimension as long as it is or as it is read; memory that nothing reads is one dimension."""
-    reads = [
-        (e, s) for s in stages for e in distinct(s.expression) if isinstance(e, Access | Gather) and e.tensor == name
-    ]
     if not reads:
         return Tensor(name, (span,), dtype)
     shape = []
     for place, dimension in enumerate(dimensions):
-        index = [(e.index[place], s.extents) for e, s in reads]
-        most = [at.maximum(extents) + 1 for at, extents in index if isinstance(at, Affine)]
+        along = ((index[place], extents) for index, extents in reads)
+        most = [at.maximum(extents) + 1 for at, extents in along if isinstance(at, Affine)]
         shape.append(max(most, default=1) if dimension.size is None else dimension.size)
     return Tensor(name, tuple(shape), dtype, tuple(d.stride for d in dimensions))
 

@@ -25,6 +25,8 @@ class Affine:
         return Affine(tuple(sorted((v, c) for v, c in total.items() if c)), offset)
 
     def __add__(self, other: Affine) -> Affine:
+        if not (self.terms and other.terms):
+            return Affine(self.terms or other.terms, self.offset + other.offset)
         return Affine.of(*self.terms, *other.terms, offset=self.offset + other.offset)
 
     def __neg__(self) -> Affine:
@@ -34,7 +36,7 @@ class Affine:
         return self + -other
 
     def __mul__(self, factor: int) -> Affine:
-        return Affine.of(*((v, c * factor) for v, c in self.terms), offset=self.offset * factor)
+        return Affine(tuple((v, c * factor) for v, c in self.terms) if factor else (), self.offset * factor)
 
     @property
     def is_axis(self) -> bool:
@@ -62,6 +64,10 @@ class Affine:
 
     def substituted(self, forms: Mapping[str, Affine]) -> Affine:
         """The form with every variable replaced by a form."""
+        if len(self.terms) == 1:
+            ((variable, c),) = self.terms
+            made = forms[variable] if c == 1 else forms[variable] * c
+            return Affine(made.terms, made.offset + self.offset) if self.offset else made
         terms = [(v, c * by) for variable, c in self.terms for v, by in forms[variable].terms]
         return Affine.of(*terms, offset=self.offset + sum(c * forms[variable].offset for variable, c in self.terms))
 
@@ -71,11 +77,19 @@ class Affine:
 
     def maximum(self, extents: Mapping[str, int]) -> int:
         """The largest value when each variable runs from 0 below its extent."""
-        return self.offset + sum(max(0, c * (extents[v] - 1)) for v, c in self.terms)
+        found = self.offset
+        for v, c in self.terms:
+            if c > 0:
+                found += c * (extents[v] - 1)
+        return found
 
     def minimum(self, extents: Mapping[str, int]) -> int:
         """The smallest value when each variable runs from 0 below its extent."""
-        return self.offset + sum(min(0, c * (extents[v] - 1)) for v, c in self.terms)
+        found = self.offset
+        for v, c in self.terms:
+            if c < 0:
+                found += c * (extents[v] - 1)
+        return found
 
     def __str__(self) -> str:
         parts = [v if c == 1 else f"{v}*{c}" for v, c in self.terms]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 
 from search_spaces.workloads.expressions.affine import Affine
@@ -76,7 +77,12 @@ def accesses(expression: Expression) -> tuple[Access, ...]:
 
 def distinct_accesses(expression: Expression) -> tuple[Access, ...]:
     """The same, in order, a shared one once."""
-    return tuple(e for e in distinct(expression) if isinstance(e, Access))
+    if not isinstance(expression, Apply | Gather):
+        return (expression,) if isinstance(expression, Access) else ()
+    if "distinct_accesses" not in expression.known:
+        expression.known["distinct_accesses"] = tuple(e for e in distinct(expression) if isinstance(e, Access))
+    found: tuple[Access, ...] = expression.known["distinct_accesses"]
+    return found
 
 
 def gathers(expression: Expression) -> tuple[Gather, ...]:
@@ -115,22 +121,17 @@ def rewritten(expression: Expression, change: Callable[[Expression], Expression 
     def visited(e: Expression) -> Expression:
         made = known.get(id(e))
         if made is None:
-            made = known[id(e)] = replaced(e)
+            made = known[id(e)] = change(e) or replaced(e)
         return made
 
     def replaced(e: Expression) -> Expression:
-        changed = change(e)
-        if changed is not None:
-            return changed
-        match e:
-            case Apply(operator, arguments):
-                made = tuple(map(visited, arguments))
-                # An unchanged part stays the same object, with its cached results.
-                return e if all(a is b for a, b in zip(made, arguments, strict=True)) else Apply(operator, made)
-            case Gather(tensor, index):
-                return Gather(tensor, tuple(i if isinstance(i, Affine) else visited(i) for i in index))
-            case _:
-                return e
+        if isinstance(e, Apply):
+            made = tuple(map(visited, e.arguments))
+            # An unchanged part stays the same object, with its cached results.
+            return e if all(map(operator.is_, made, e.arguments)) else Apply(e.operator, made)
+        if isinstance(e, Gather):
+            return Gather(e.tensor, tuple(i if isinstance(i, Affine) else visited(i) for i in e.index))
+        return e
 
     return visited(expression)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -137,3 +139,48 @@ def test_twice_as_many_steps_look_at_twice_as_many_values(monkeypatch: pytest.Mo
 def test_steps_that_read_parts_of_one_tensor_are_one_workload() -> None:
     function, inputs = recurrence(8)
     assert len(trace(function, *inputs).workloads) <= 6
+
+
+def dense_block(layers: int) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
+    """Layers that each read all values before them, as in a DenseNet."""
+
+    def function(x: Tensor, scale: Tensor, *weights: Tensor) -> Tensor:
+        made = [x]
+        for across, over in zip(weights[::2], weights[1::2], strict=True):
+            whole = torch.cat(made, 1)
+            narrow = F.conv2d(F.relu(whole * scale[: whole.shape[1], None, None]), across)
+            made.append(F.conv2d(F.relu(narrow * 0.5 + 0.1), over, padding=1))
+        return torch.cat(made, 1)
+
+    half = functools.partial(torch.empty, dtype=torch.float16)
+    weights = (w for n in range(layers) for w in (half(32, 16 + 8 * n, 1, 1), half(8, 32, 3, 3)))
+    return function, (half(2, 16, 14, 14), half(16 + 8 * layers), *weights)
+
+
+@pytest.mark.parametrize("case", [lambda: dense_block(3), lambda: residual(2)], ids=["dense block", "residual"])
+def test_candidates_that_are_not_assembled_would_not_have_been_chosen(
+    case: Callable[[], tuple[Callable[..., Tensor], tuple[Tensor, ...]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, inputs = case()
+    traced = trace(function, *inputs)
+    monkeypatch.setattr(partition, "least_of_one", lambda *_: 0.0)
+    everything = trace(function, *inputs)
+    assert [[w.key for w in cut.launched] for cut in traced.cuts] == [
+        [w.key for w in cut.launched] for cut in everything.cuts
+    ]
+
+
+def test_a_dense_block_assembles_fewer_kernels_than_it_has_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    function, inputs = dense_block(3)
+    found = assembled_in(monkeypatch, function, inputs)
+    monkeypatch.setattr(partition, "least_of_one", lambda *_: 0.0)
+    assert found < assembled_in(monkeypatch, function, inputs)
+
+
+def assembled_in(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> int:
+    """The number of kernels assembled to cut a function."""
+    counted = mock.Mock(wraps=assemble)
+    with monkeypatch.context() as patch:
+        patch.setattr(region_kernels, "assemble", counted)
+        trace(function, *inputs)
+    return counted.call_count
