@@ -62,6 +62,8 @@ def compilers(compiler: Callable[[Kind], GraphFunction]) -> dict[str, Any]:
         "bw_compiler": compiler("backward"),
         "inference_compiler": compiler("inference"),
         "partition_fn": min_cut_rematerialization_partition,
+        # Writes to inputs are in the graphs, but for those that only AOTAutograd can make, as of metadata.
+        "keep_inference_input_mutations": True,
     }
 
 
