@@ -61,6 +61,8 @@ def compilers(compiler: Callable[[Kind], GraphFunction]) -> dict[str, Any]:
         "bw_compiler": compiler("backward"),
         "inference_compiler": compiler("inference"),
         "partition_fn": _partitioned,
+        # Writes to inputs are in the graphs, but for those that only AOTAutograd can make, as of metadata.
+        "keep_inference_input_mutations": True,
     }
 
 

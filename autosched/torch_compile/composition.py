@@ -15,6 +15,7 @@ from torch import fx
 
 from autosched.planning import Call as PlannedCall
 from autosched.planning import Plan
+from autosched.torch_compile.input_writes import write_back, writing_back
 from autosched.torch_compile.others import Call
 from autosched.torch_compile.segments import DividedGraph, Segment, attribute, results_of
 from autosched.tracing import TracedKernel
@@ -38,7 +39,8 @@ def composed(
     last to read is free after it.
     """
     if len(parts) == 1 and _as_steps(*parts[0]) is None:
-        return boxed(parts[0][1])
+        segment, call = parts[0]
+        return boxed(call if segment is divided.in_place else writing_back(call, divided.writes))
     composition = _Composition(divided, parts)
     composition.add_parts(apart)
     return _marked(composition.planned(graphs).__call__)
@@ -117,6 +119,8 @@ class _Composition:
         self._leaves = self._read_by_kernels()
         self._ordered = [*self._leaves, *(n for n in self._given if n not in self._leaves)]
         self._memory: dict[fx.Node, ResultRegion | int] = {n: self._draft.add_slot() for n in self._ordered}
+        # They are as they were passed, where kernels may read copies.
+        self._targets = [self._draft.add_slot() for _ in divided.writes]
         self._readable = {node: Region(number) for number, node in enumerate(self._leaves)}
         self._closed_over = [t for kernel in self._kernels if kernel is not None for t in kernel.constants]
         self._closed_over_slots = iter([Region(self._draft.add_slot()) for _ in self._closed_over])
@@ -148,8 +152,12 @@ class _Composition:
 
     def planned(self, graphs: bool) -> PlannedGraph:
         """The graph as a function, once all parts are added."""
-        draft, leaves = self._draft, list(self._leaves.values())
-        results = tuple(map(self._result, results_of(self._divided.module.graph)))
+        draft, leaves, writes = self._draft, list(self._leaves.values()), self._divided.writes
+        returned = results_of(self._divided.module.graph)
+        count = len(returned) - len(writes)
+        if writes:
+            self._add_writes(returned[count:])
+        results = tuple(map(self._result, returned[:count]))
         static = {number for number, leaf in enumerate(leaves) if leaf.static}
         # Weights are alive anyway.
         kept = static | {r.slot for r in results if r.slot is not None}
@@ -158,7 +166,7 @@ class _Composition:
             Plan(draft.slots, draft.steps, kept, self._device, graphs),
             CallArguments("the graph", leaves, self._device, self._alignment),
             len(leaves),
-            tuple(numbers[node] for node in self._ordered),
+            (*(numbers[node] for node in self._ordered), *writes),
             tuple(attribute(self._divided.module, n) for n in self._constants),
             tuple(self._closed_over),
             results,
@@ -176,6 +184,15 @@ class _Composition:
 
         self._draft.steps.append(PlannedCall(run, tuple(slots), tuple(made)))
         self._memory.update(zip(segment.outputs, made, strict=True))
+
+    def _add_writes(self, values: Sequence[fx.Node]) -> None:
+        """Add the writes to inputs: all else has read them before."""
+        targets, read = self._targets, [self._reader(n) for n in values]
+
+        def run(tensors: list[Any]) -> None:
+            write_back([tensors[slot] for slot in targets], [each(tensors) for each in read])
+
+        self._draft.steps.append(PlannedCall(run, (*targets, *map(self._slot, values)), ()))
 
     def _region(self, node: fx.Node, leaf: Leaf) -> Region:
         """The memory at which kernels read a node's value: where it is, or that of a copy."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
@@ -66,7 +66,8 @@ class GraphCompiler:
         return made
 
     def _made(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Boxed, GraphReport]:
-        divided, others = DividedGraph(graph, tuple(inputs), self.weights(inputs, self.kind)), Others()
+        divided = DividedGraph.of(graph, inputs, self.weights(inputs, self.kind))
+        others = Others(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
         problems = traced_problems(divided, self.kind, self.options.strict)
         made, report = self._of_kernels(divided, self.kernels(problems), others)
         background = self.options.background
@@ -83,7 +84,7 @@ class GraphCompiler:
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)
         seconds: Mapping[Maker, float] = {}
-        if len(parts) > 1 and self.options.tunes and not self.options.strict:
+        if (len(parts) > 1 or divided.writes) and self.options.tunes and not self.options.strict:
             parts, seconds = self._whole_or_parts(divided, parts, kernels, others)
         report = GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
         return self._composed(divided, parts), report
@@ -134,7 +135,7 @@ class GraphCompiler:
         """A graph that a defect leaves to others."""
         other = by_others(graph, inputs)
         why = "; ".join(filter(None, (why, other.failed)))
-        call = self._launched(other.call, DividedGraph(graph, tuple(inputs)).whole)
+        call = self._launched(other.call, DividedGraph(graph, tuple(inputs), frozenset(), (), graph).whole)
         return boxed(call), GraphReport(self.kind, (PartReport(operators_of(graph), other.by, why=why),))
 
     def kernels(self, problems: Mapping[str, TracedProblem | str]) -> dict[str, TracedKernel | str]:
@@ -191,15 +192,19 @@ class GraphCompiler:
     ) -> tuple[tuple[Part, ...], Mapping[Maker, float]]:
         """The parts of a graph, or the whole by others where that is faster; and the seconds of both."""
         known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
-        whole, call = others.of(divided.whole), self._composed(divided, parts)
-        other = self._launched(whole.call, divided.whole)
-        calls: dict[Maker, Call] = {"autosched": lambda *inputs: call(list(inputs)), whole.by: other}
+        segment, call = others.whole(divided), self._composed(divided, parts)
+        whole = others.of(segment)
+        others_call = self._composed(divided, [Part(segment, whole.call, Choice(whole.by))])
+        calls: dict[Maker, Call] = {
+            "autosched": lambda *inputs: call([*inputs]),
+            whole.by: lambda *inputs: others_call([*inputs]),
+        }
         seconds = seconds_of_graph(divided, known, calls)
         if isinstance(seconds, str):
             choice, seconds = Choice(whole.by, why=f"the parts cannot be timed: {seconds}"), {}
         else:
             choice = replace(_fastest(None, seconds), seconds=())
-        return (parts if choice.by == "autosched" else (Part(divided.whole, whole.call, choice),)), seconds
+        return (parts if choice.by == "autosched" else (Part(segment, whole.call, choice),)), seconds
 
     def _composed(self, divided: DividedGraph, parts: Sequence[Part]) -> Boxed:
         # In training, what the forward graph keeps is free when a part of the backward graph has read it.

@@ -55,9 +55,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Others:
-    """Segments by PyTorch, equal ones compiled once."""
+    """Segments by PyTorch, equal ones compiled once.
 
+    `graphs`: they become CUDA graphs, whose first runs must not write to inputs.
+    """
+
+    graphs: bool = False
     _made: dict[str, Other] = field(default_factory=dict)
+
+    def whole(self, divided: DividedGraph) -> Segment:
+        """The graph as others compute it."""
+        return divided.whole if self.graphs else divided.in_place
 
     def of(self, segment: Segment) -> Other:
         if segment.key not in self._made:
@@ -89,11 +97,13 @@ def reports_of(parts: Sequence[Part]) -> tuple[PartReport, ...]:
 
 def _left(divided: DividedGraph, segments: Sequence[Segment], choices: Mapping[str, Choice], others: Others) -> Part:
     whole = divided.part(segments[0].first, segments[-1].end)
-    other = others.of(whole)
+    alone = whole is divided.whole
+    made = others.whole(divided) if alone else whole
+    other = others.of(made)
     reasons = dict.fromkeys([*(choices[s.key].why for s in segments), other.failed])
     seconds = choices[whole.key].seconds if whole.key in choices else ()
-    call = other.call if other.by == "inductor" or whole is divided.whole else _by_operators(whole.module)
-    return Part(whole, call, Choice(other.by, None, "; ".join(filter(None, reasons)), seconds))
+    call = other.call if other.by == "inductor" or alone else _by_operators(whole.module)
+    return Part(made, call, Choice(other.by, None, "; ".join(filter(None, reasons)), seconds))
 
 
 def _chosen(segment: Segment, choice: Choice) -> Part:

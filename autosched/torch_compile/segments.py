@@ -6,7 +6,7 @@ import itertools
 import operator
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from autosched.torch_compile.graphs import changes_something
+from autosched.torch_compile.input_writes import without_writes
 from autosched.torch_compile.repeats import borders, tensor_text
 
 
@@ -53,12 +54,21 @@ class Segment:
 class DividedGraph:
     """A graph in segments, which hold all of its operators in order.
 
-    `examples`: its inputs without data; `weights`: the numbers of those that are weights of the model.
+    `examples`: its inputs without data; `weights`: the numbers of those that are weights of the model. `writes`: the
+    numbers of the inputs to which a call writes the last results; `given`: the graph that writes them itself.
     """
 
     module: fx.GraphModule
     examples: tuple[Any, ...]
-    weights: frozenset[int] = frozenset()
+    weights: frozenset[int]
+    writes: tuple[int, ...]
+    given: fx.GraphModule
+
+    @staticmethod
+    def of(graph: fx.GraphModule, examples: Sequence[Any], weights: frozenset[int] = frozenset()) -> DividedGraph:
+        """The graph as AOTAutograd gives it, taken apart into what changes nothing and writes to inputs."""
+        functional, writes = without_writes(graph)
+        return DividedGraph(functional, tuple(examples), weights - {*writes}, writes, graph)
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -80,6 +90,17 @@ class DividedGraph:
         inputs = tuple(n for n in graph.nodes if n.op == "placeholder")
         outputs = tuple(x for x in results_of(graph) if isinstance(x, fx.Node))
         return Segment(0, len(self._nodes), self.module, graph, inputs, outputs, self.examples, self.weights, "whole")
+
+    @cached_property
+    def in_place(self) -> Segment:
+        """The graph with its writes; itself where it has none."""
+        if not self.writes:
+            return self.whole
+        count = len(results_of(self.module.graph)) - len(self.writes)
+        outputs = tuple(x for x in results_of(self.module.graph)[:count] if isinstance(x, fx.Node))
+        return replace(
+            self.whole, owner=self.given, graph=self.given.graph, outputs=outputs, weights=frozenset(), key="in place"
+        )
 
     def part(self, first: int, end: int) -> Segment:
         """The operators from `first` to before `end` as a segment."""

@@ -99,7 +99,7 @@ class _Collector:
         """The compiler of one kind of graphs."""
 
         def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            divided = DividedGraph(graph, tuple(inputs), weights_of(inputs, kind))
+            divided = DividedGraph.of(graph, inputs, weights_of(inputs, kind))
             for problem in traced_problems(divided, kind, strict=False).values():
                 if isinstance(problem, TracedProblem):
                     self.problems.append(problem)

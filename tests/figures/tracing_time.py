@@ -267,7 +267,7 @@ def compiled(name: str) -> str:
     def compiler(kind: Kind) -> Callable[..., Any]:
         def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             begin = time.process_time()
-            divided = DividedGraph(graph, tuple(inputs), weights_of(inputs, kind))
+            divided = DividedGraph.of(graph, inputs, weights_of(inputs, kind))
             problems = traced_problems(divided, kind, strict=False).values()
             middle = time.process_time()
             cut = [p.traced.for_target(target_named("h200")) for p in problems if isinstance(p, TracedProblem)]

@@ -71,7 +71,7 @@ def graphs_of(model: Callable[..., Any], *inputs: Tensor) -> list[DividedGraph]:
 
     def compiler(_: Kind) -> Callable[..., Any]:
         def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            divided = DividedGraph(graph, tuple(inputs))
+            divided = DividedGraph.of(graph, inputs)
             found.append(divided)
             return composed(divided, [(s, s.module.forward) for s in divided.segments])
 

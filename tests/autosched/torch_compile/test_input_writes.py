@@ -1,0 +1,241 @@
+"""Graphs that write to their inputs: the same results and the same memory as eager, call after call.
+
+Kernels are untuned, so that everything that has one is computed by it.
+"""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import autosched
+from autosched.torch_compile import graph_compiler
+from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.options import Options
+from autosched.torch_compile.reports import GraphReport
+from autosched.tracing import TracedFunction, loaded
+from search_spaces import Target
+from untuned import untuned_kernels
+
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+@pytest.fixture(autouse=True)
+def kernels_for_everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kernels without a log or a search, and PyTorch's operators in the place of Inductor, which takes seconds."""
+
+    def untuned(traced: TracedFunction, target: Target, **_: Any) -> Any:
+        here = traced.for_target(target)
+        return loaded(here, untuned_kernels(here.workloads, target))
+
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(graph_compiler, "replay", untuned)
+    torch.compiler.reset()
+    with torch.no_grad():
+        yield
+
+
+def compiled(model: Callable[..., Any], **options: Any) -> tuple[Callable[..., Any], list[GraphReport]]:
+    reports: list[GraphReport] = []
+    return torch.compile(model, backend=backend_of(Options(**options), reports.append)), reports
+
+
+def check(model: Callable[..., Any], called: Callable[..., Any], given: Sequence[Tensor], calls: int = 3) -> None:
+    """Both give the same results, and leave the same in their inputs, call after call."""
+    ours, eagers = [x.clone() for x in given], [x.clone() for x in given]
+    for _ in range(calls):
+        torch.testing.assert_close(called(*ours), model(*eagers))
+        torch.testing.assert_close(ours, eagers)
+
+
+def added(x: Tensor, y: Tensor) -> Tensor:
+    x.add_(y)
+    return x * 2
+
+
+def entered(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
+    cache.index_copy_(0, position, entry)
+    return (cache * 2).sum(1)
+
+
+def exchanged(x: Tensor, y: Tensor) -> Tensor:
+    old = x.clone()
+    x.copy_(y)
+    y.copy_(old)
+    return x + 1
+
+
+def old_and_new(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    old = x.clone()
+    x.mul_(y)
+    return old, x
+
+
+def also_returned(x: Tensor, y: Tensor) -> Tensor:
+    made = x + y
+    x.copy_(made)
+    return made
+
+
+def read_shifted(x: Tensor, y: Tensor) -> Tensor:
+    x.copy_(x.flip(0) + y)
+    return y * 2
+
+
+def through_a_view(x: Tensor, y: Tensor) -> Tensor:
+    x[1:].add_(y[1:])
+    return x.sum()
+
+
+def normalised(x: Tensor, y: Tensor) -> Tensor:
+    x.copy_(torch.softmax(x + y, -1))
+    return y.sum()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "function", [added, exchanged, old_and_new, also_returned, read_shifted, through_a_view, normalised]
+)
+def test_inputs_are_written_as_by_eager(function: Callable[..., Any], dtype: torch.dtype) -> None:
+    called, reports = compiled(function)
+    check(function, called, [torch.randn(48, 64, dtype=dtype), torch.randn(48, 64, dtype=dtype)])
+    assert len(reports) == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_entries_of_a_cache_are_written_at_a_position(dtype: torch.dtype) -> None:
+    called, reports = compiled(entered)
+    for position in (3, 0, 7):
+        given = torch.randn(8, 16, dtype=dtype), torch.randn(1, 16, dtype=dtype), torch.tensor([position])
+        check(entered, called, given)
+    assert reports[0].kernels
+    assert len(reports) == 1
+
+
+def test_one_graph_without_kernels_writes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: Any, **__: Any) -> Any:
+        raise autosched.AutoschedError("none")
+
+    monkeypatch.setattr(graph_compiler, "replay", none)
+    called, reports = compiled(added)
+    check(added, called, [torch.randn(4, 8), torch.randn(4, 8)])
+    assert not reports[0].kernels
+
+
+def test_a_returned_value_is_not_the_memory_of_the_input_that_it_is_written_to() -> None:
+    called, _ = compiled(also_returned)
+    x, y = torch.zeros(4, 8), torch.ones(4, 8)
+    first = called(x, y)
+    called(x, y)
+    assert (first == 1).all()
+    assert (x == 2).all()
+
+
+def test_one_tensor_may_be_passed_twice() -> None:
+    called, _ = compiled(added)
+    ours, eagers = torch.randn(4, 8), torch.randn(4, 8)
+    check(added, called, [ours, eagers])
+    ours, eagers = ours.clone(), ours.clone()
+    torch.testing.assert_close(called(ours, ours), added(eagers, eagers))
+    torch.testing.assert_close(ours, eagers)
+
+
+class Counting(nn.Module):
+    """A running average, and a count of calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.zeros(8))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.average.mul_(0.9).add_(x.mean(0), alpha=0.1)  # type: ignore[operator]
+        self.calls.add_(1)  # type: ignore[operator]
+        made: Tensor = x - self.average
+        return made
+
+
+def check_state(ours: nn.Module, eagers: nn.Module) -> None:
+    torch.testing.assert_close(ours.state_dict(), eagers.state_dict())
+
+
+def test_buffers_are_updated_also_after_they_were_exchanged() -> None:
+    ours = Counting()
+    eagers, x = copy.deepcopy(ours), torch.randn(4, 8)
+    called, _ = compiled(ours)
+    for exchange in (False, True, False):
+        if exchange:
+            for model in (ours, eagers):
+                model.average.data = torch.ones(8)
+        for _ in range(2):
+            torch.testing.assert_close(called(x), eagers(x))
+            check_state(ours, eagers)
+
+
+def test_statistics_of_training_are_used_by_kernels_of_inference() -> None:
+    ours = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU())
+    eagers, x = copy.deepcopy(ours), torch.randn(4, 8)
+    called, _ = compiled(ours)
+    for _ in range(3):
+        for training in (True, False):
+            ours.train(training)
+            eagers.train(training)
+            with torch.set_grad_enabled(training):
+                torch.testing.assert_close(called(x), eagers(x))
+                if training:
+                    called(x).sum().backward()
+                    eagers(x).sum().backward()
+        check_state(ours, eagers)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_steps_of_optimizers_change_parameters(kind: Any) -> None:
+    torch.manual_seed(0)
+    ours = nn.Linear(8, 8)
+    eagers = copy.deepcopy(ours)
+    optimizers = [kind(model.parameters(), lr=0.1, foreach=False) for model in (ours, eagers)]
+    called, _ = compiled(optimizers[0].step)
+    x = torch.randn(4, 8)
+    for _ in range(3):
+        for model, step in ((ours, called), (eagers, optimizers[1].step)):
+            with torch.enable_grad():
+                model(x).square().sum().backward()
+            step()
+            model.zero_grad()
+        check_state(ours, eagers)
+
+
+def test_without_dynamo_buffers_are_updated_too() -> None:
+    ours = Counting()
+    eagers, x = copy.deepcopy(ours), torch.randn(4, 8)
+    called = autosched.compile(ours, x)
+    eagers.load_state_dict(ours.state_dict())
+    for _ in range(3):
+        torch.testing.assert_close(called(x), eagers(x))
+        check_state(ours, eagers)
+
+
+def test_a_size_that_changes_is_written_too() -> None:
+    called, _ = compiled(added)
+    for rows in (4, 5, 6, 5, 5):
+        check(added, called, [torch.randn(rows, 8), torch.randn(rows, 8)], calls=2)
+
+
+def test_threads_write_to_inputs_of_their_own() -> None:
+    called, _ = compiled(added)
+    check(added, called, [torch.randn(48, 64), torch.randn(48, 64)])
+
+    def many(seed: int) -> None:
+        with torch.no_grad():
+            generator = torch.Generator().manual_seed(seed)
+            check(added, called, [torch.randn(48, 64, generator=generator) for _ in range(2)], calls=20)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(many, range(2)))
