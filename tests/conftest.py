@@ -68,9 +68,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     # What was imported and collected stays: the garbage collector need not look through it again and again.
     gc.freeze()
-    # Tracing makes hundreds of thousands of small objects that stay for a while; after every 700 of them, the usual
-    # number, looking for cycles takes a twentieth of the time of all tests.
-    gc.set_threshold(100_000, 10, 10)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
