@@ -13,6 +13,7 @@ import logging
 import operator
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -228,7 +229,17 @@ class GpuRecorder:
             # PyTorch ends neither the use of the pool then, nor its allocators' questions to the graph.
             self._failed = graph
             torch._C._cuda_endAllocateToPool(self._device.index, pool)
+            _end_capture_of_random_numbers()
             raise
+
+
+def _end_capture_of_random_numbers() -> None:
+    """Capture an empty graph: after a failed capture, PyTorch's generators wait for the end of another one."""
+    graph = torch.cuda.CUDAGraph()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The CUDA Graph is empty")
+        graph.capture_begin(capture_error_mode="thread_local")
+        graph.capture_end()
 
 
 def _allocator(like: Tensor) -> Callable[[], Tensor]:

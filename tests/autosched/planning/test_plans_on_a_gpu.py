@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -173,3 +174,55 @@ def test_a_call_that_pytorch_makes_a_part_of_is_right_with_graphs_around_it(
     for _ in range(3):
         x = given()
         torch.testing.assert_close(called(x), sorted_between(x), **CLOSE)
+
+
+class Caching(nn.Module):
+    """Attention of one position to those in a cache, and a count of calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(WIDTH, 3 * WIDTH)
+        self.register_buffer("cache", torch.zeros(2, 1, 4, 32, WIDTH // 4))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor, position: Tensor) -> Tensor:
+        cache, calls = self.get_buffer("cache"), self.get_buffer("calls")
+        query, *entries = self.project(x).view(1, 1, 3, 4, WIDTH // 4).transpose(1, 3).unbind(2)
+        for each, entry in zip(cache, entries, strict=True):
+            each.index_copy_(2, position, entry.transpose(1, 2).reshape(1, 4, 1, WIDTH // 4))
+        calls.add_(1)
+        mask = torch.arange(32, device=x.device) <= position
+        query = query.transpose(1, 2).reshape(1, 4, 1, WIDTH // 4)
+        return F.scaled_dot_product_attention(query, cache[0], cache[1], attn_mask=mask[None, None, None])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_buffers_are_written_in_place_at_every_call_and_where_they_have_moved(
+    compiled: Callable[..., Any], mode: Mode
+) -> None:
+    ours = Caching().half().cuda().requires_grad_(False)
+    eagers, called = copy.deepcopy(ours), compiled(ours, mode)
+    for position in range(6):
+        if position == 3:
+            ours.get_buffer("cache").data = ours.get_buffer("cache").clone()
+        x, at = torch.randn(1, 1, WIDTH, device="cuda", dtype=torch.float16), torch.tensor([position], device="cuda")
+        torch.testing.assert_close(called(x, at), eagers(x, at), **CLOSE)
+        torch.testing.assert_close(ours.state_dict(), eagers.state_dict(), **CLOSE)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_kernel_adds_to_its_input_once_per_call(compiled: Callable[..., Any], mode: Mode) -> None:
+    """At sizes that no tile divides."""
+
+    def accumulated(x: Tensor, y: Tensor) -> Tensor:
+        x.add_(y * x)
+        return y * 2
+
+    called = compiled(accumulated, mode)
+    for rows in (1, 127, 1001):
+        torch.compiler.reset()
+        ours = torch.randn(rows, 333, device="cuda")
+        eagers, y = ours.clone(), torch.randn(rows, 333, device="cuda")
+        for _ in range(3):
+            torch.testing.assert_close(called(ours, y), accumulated(eagers, y))
+            torch.testing.assert_close(ours, eagers)
