@@ -210,8 +210,7 @@ def relative_error(got: torch.Tensor, exact: torch.Tensor) -> float:
     return float(((got.double() - exact).abs() / exact).max())
 
 
-@pytest.mark.parametrize("axes", ["rc", "cr"])
-@pytest.mark.parametrize("mean", [0.0, 1e4, 1e5])
+@pytest.mark.parametrize(("mean", "axes"), [(0.0, "rc"), (1e5, "rc"), (1e4, "cr")])
 def test_a_variance_in_one_walk_is_as_right_as_in_two_however_far_the_mean_is_from_0(mean: float, axes: str) -> None:
     extents = {"r": 6, "c": 5000}
     workload = variance(extents, "r", "c", axes)
