@@ -194,7 +194,7 @@ def test_every_structure_is_computed_by_printed_triton(triton_interpreter, workl
 
 @pytest.mark.parametrize(("space", "sketch"), CASES)
 def test_legal_schedules_fit_the_target(space: SearchSpace, sketch: str) -> None:
-    for schedule in samples(space, sketch, 20):
+    for schedule in samples(space, sketch, 10):
         if space.target.kind == "gpu":
             assert why_too_large(schedule.program, space.target) is None
             for kernel in schedule.program.kernels:
@@ -240,7 +240,7 @@ def test_legality_depends_on_the_declared_knobs_alone(space: SearchSpace, sketch
 
 @pytest.mark.parametrize(("space", "sketch"), CASES)
 def test_mutants_and_children_are_legal_points_of_the_space(space: SearchSpace, sketch: str) -> None:
-    rng, found = np.random.default_rng(1), samples(space, sketch, 8)
+    rng, found = np.random.default_rng(1), samples(space, sketch, 4)
     for a, b in itertools.pairwise(found):
         for child in (space.mutate(a, rng), space.crossover(a, b, rng), *list(space.neighbours(a))[:3]):
             assert space.why_illegal(child) is None
