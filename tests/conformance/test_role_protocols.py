@@ -52,7 +52,7 @@ WORKLOADS = {
     "gradients": gradients(2, 256, 256, 64),
 }
 # Schedules of a space that are looked at beside its starts, and those that are computed.
-SAMPLED, COMPUTED = 30, 8
+SAMPLED, COMPUTED = 12, 4
 
 
 @functools.cache

@@ -114,7 +114,7 @@ def test_a_search_that_proposes_nothing_new_is_stopped() -> None:
 
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
 def test_processes_find_what_one_process_finds(strategy: str) -> None:
-    plan = Simulation([TABLE], strategy, budget=12, seeds=2)
+    plan = Simulation([TABLE], strategy, budget=8, seeds=2)
     alone, shared = ([dataclasses.replace(f, seconds_each=0.0) for f in simulate(plan, jobs)] for jobs in (1, 2))
     assert [f.to_json() for f in alone] == [f.to_json() for f in shared]
 

@@ -70,11 +70,11 @@ def test_a_history_that_ranks_well_is_believed_and_its_gain_is_told(elsewhere: P
 
 
 def test_a_history_that_misleads_fades_and_costs_little(misleading: Path, tmp_path: Path) -> None:
-    folders = [tmp_path / str(number) for number in range(10)]
+    folders = [tmp_path / str(number) for number in range(6)]
     for folder in folders:
         folder.mkdir()
-    misled = [searched(folder, misleading, seed=seed) for seed, folder in enumerate(folders[:5])]
-    cold = [searched(folder, (), seed=seed) for seed, folder in enumerate(folders[5:])]
+    misled = [searched(folder, misleading, seed=seed) for seed, folder in enumerate(folders[:3])]
+    cold = [searched(folder, (), seed=seed) for seed, folder in enumerate(folders[3:])]
     for result in misled:
         assert result.guidance.transfer is not None
         assert result.guidance.transfer.trust == 0

@@ -39,7 +39,7 @@ from search_spaces.workloads.expressions.affine import Affine, axis_index
 from tuning_logs import TuningLog, shipped_logs
 
 TARGETS = (target_named("h200"), devices.cpu_target())
-SEEDS = range(40)
+SEEDS = range(16)
 # Of the axes of stages: what the interpreter computes in milliseconds.
 MOST_POINTS = 2**18
 
@@ -52,7 +52,8 @@ def drawn() -> tuple[Workload, ...]:
 def traced() -> tuple[Workload, ...]:
     """Those of functions."""
     found: dict[str, Workload] = {}
-    for function, *arguments in traced_cases.CASES.values():
+    # Every third: which ways there are to write a workload hangs on few of its parts.
+    for function, *arguments in [*traced_cases.CASES.values()][::3]:
         with contextlib.suppress(InputError):
             found |= {w.key: w for w in autosched.trace(function, *arguments).workloads}
     return tuple(found.values())
@@ -61,7 +62,8 @@ def traced() -> tuple[Workload, ...]:
 @functools.cache
 def recorded() -> tuple[Workload, ...]:
     """Those of the logs that come with the project."""
-    return tuple({r.workload.key: r.workload for path in shipped_logs() for r in TuningLog(path).records()}.values())
+    logs = shipped_logs()[::3]
+    return tuple({r.workload.key: r.workload for path in logs for r in TuningLog(path).records()}.values())
 
 
 each_kind = pytest.mark.parametrize("known", [drawn, traced, recorded], ids=lambda known: known.__name__)
@@ -105,7 +107,7 @@ def test_workloads_of_one_key_are_scheduled_as_one(known: Known) -> None:
 @each_kind
 def test_workloads_of_one_key_have_one_space_and_its_schedules_one_text(known: Known) -> None:
     # Printing takes a second for some: a few of the many that are recorded.
-    for number, w in [*enumerate(known())][:: 1 + len(known()) // 30]:
+    for number, w in [*enumerate(known())][:: 1 + len(known()) // 12]:
         pairs = zip(spaces(w), spaces(respelled(w, number)), strict=True)
         for mine, other in pairs:
             shown = f"{w}\n{other.workload}"

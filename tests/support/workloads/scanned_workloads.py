@@ -204,6 +204,6 @@ LONG = (
     running(2, 4999, "max", reverse=True),
     running(3000, 40, along="r"),
     recurrence(2, 5001),
-    recurrence(3000, 40, along="r", reverse=True),
+    recurrence(3000, 20, along="r", reverse=True),
     running_place(1, 4100),
 )

@@ -118,7 +118,7 @@ def judge(workload: Workload, found: TileProgram, target: Target, directory: Pat
     data.judge_surroundings()
 
 
-@pytest.mark.parametrize("seed", [1, 4, 9, 12, 17, 23])
+@pytest.mark.parametrize("seed", [1, 9, 17, 23])
 def test_random_workloads_come_out_right(seed: int, tmp_path: Path) -> None:
     workload = random_workload(seed)
     space = spaces.build(workload, A100, [BACKEND])

@@ -243,7 +243,20 @@ class TestPrinting:
 
 
 class TestCompiling:
-    @pytest.mark.parametrize("name", ATTENTIONS)
+    # Of every order, size of head, store and number of warps one: a compilation takes a second and more.
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "in turns",
+            "in order and turns",
+            "as they come",
+            "causal",
+            "rows that end within a tile",
+            "one warp group",
+            "two programs on a multiprocessor",
+            "values of another size",
+        ],
+    )
     def test_nothing_leaves_the_registers_without_a_gpu(self, name):
         program = ATTENTIONS[name].program()
         artefact = BACKEND.compile(BACKEND.render(program, "", H200), program, H200)

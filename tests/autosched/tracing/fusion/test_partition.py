@@ -194,8 +194,8 @@ def test_a_function_that_fits_a_target_is_the_same_for_it() -> None:
     assert traced.for_target(cpu_target()) is traced
 
 
-@pytest.mark.parametrize("name", ["cpu", "v100", "t4", "a100", "l40s", "h100", "b200"])
-def test_every_kernel_of_a_function_cut_for_a_target_has_a_schedule_there(name: str) -> None:
+@pytest.mark.parametrize(("name", "dtype"), [("cpu", torch.float32), ("v100", torch.float16), ("b200", torch.float16)])
+def test_every_kernel_of_a_function_cut_for_a_target_has_a_schedule_there(name: str, dtype: torch.dtype) -> None:
     def function(a: Tensor, b: Tensor, c: Tensor, table: Tensor, i: Tensor) -> tuple[Tensor, ...]:
         transposed = (a @ b).t() + c.t()
         pointwise = F.relu(F.linear(c[:, :8].view(4, 2, 4).permute(0, 2, 1), b[:2, :2]).permute(0, 2, 1))
@@ -203,10 +203,9 @@ def test_every_kernel_of_a_function_cut_for_a_target_has_a_schedule_there(name: 
 
     target = cpu_target() if name == "cpu" else target_named(name)
     inputs = (R(4, 6), R(6, 10), R(4, 10), R(9, 10), torch.tensor([1, 8, 0, 3]))
-    for dtype in (torch.float32, torch.float16):
-        given = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
-        cut = trace(function, *given).for_target(target)
-        assert [why_no_schedule(w, target) for w in cut.workloads] == [None] * len(cut.workloads)
+    given = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+    cut = trace(function, *given).for_target(target)
+    assert [why_no_schedule(w, target) for w in cut.workloads] == [None] * len(cut.workloads)
 
 
 @pytest.mark.parametrize(

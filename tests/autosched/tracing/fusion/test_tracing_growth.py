@@ -88,7 +88,7 @@ def test_twice_as_much_takes_no_more_assemblies(
     """Of a stack every part is another one, which the kernel of its own product may be joined with."""
     counts = []
     # Few short steps are one kernel.
-    for number in (12, 24):
+    for number in (10, 20):
         calls = 0
 
         def counted(*given: Any) -> Assembled:

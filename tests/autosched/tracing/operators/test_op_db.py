@@ -11,7 +11,7 @@ import torch
 from op_db import STORED, classified, op_db
 
 # So many entries of each status and element type are tried: a few seconds in all.
-_TRIED = {"supported": 10, "refused": 3}
+_TRIED = {"supported": 6, "refused": 2}
 # What an entry that was once so may have become.
 _NO_WORSE = {"supported": ("supported",), "refused": ("supported", "refused")}
 

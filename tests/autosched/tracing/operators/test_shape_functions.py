@@ -12,7 +12,7 @@ from recorded_operators import Call, captured_call, recorded_calls
 _aten = torch.ops.aten
 TYPES = (torch.float16, torch.int64, torch.uint8, torch.bool)
 # So many of PyTorch's operators are tried of each element type: a few seconds in all.
-_TRIED = 30
+_TRIED = 14
 
 
 def why_defective(call: Call, device: str) -> str:

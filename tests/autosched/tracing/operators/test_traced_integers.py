@@ -77,9 +77,20 @@ ANY: dict[str, Function] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
-def test_functions_of_integers_are_exact(dtype: torch.dtype) -> None:
-    assert not differing(ANY, integers(dtype, 0), integers(dtype, 1))
+# The widest, and those without a sign, by all functions; of the signed ones between by every third in turn.
+@pytest.mark.parametrize(
+    ("dtype", "functions"),
+    [
+        (torch.int64, [*ANY]),
+        (torch.uint8, [*ANY]),
+        (torch.int32, [*ANY][::3]),
+        (torch.int16, [*ANY][1::3]),
+        (torch.int8, [*ANY][2::3]),
+    ],
+    ids=lambda given: str(given) if isinstance(given, torch.dtype) else "",
+)
+def test_functions_of_integers_are_exact(dtype: torch.dtype, functions: list[str]) -> None:
+    assert not differing({name: ANY[name] for name in functions}, integers(dtype, 0), integers(dtype, 1))
 
 
 def test_integers_of_two_types_are_computed_in_the_one_in_common() -> None:

@@ -156,7 +156,6 @@ def test_a_scan_that_no_kernel_computes_is_left_to_pytorch_on_request() -> None:
 GRADIENTS: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "sums": (lambda x: x.cumsum(1).exp(), R(3, 9)),
     "products": (lambda x: (2 + x.sigmoid()).cumprod(1), R(3, 9)),
-    "recurrence": (recurrence, R(3, 9), R(3, 9)),
     "recurrence of one argument": (lambda x: recurrence(x, x.sin()), R(3, 9)),
     "by name": (by_name, R(9, 3), R(9, 3)),
     "complex products": (lambda a, b: complex_products(a, b)[0], R(4, 9), R(4, 9)),

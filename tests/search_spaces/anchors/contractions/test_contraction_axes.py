@@ -214,18 +214,17 @@ def test_specialised_kernels_compile(workload: Workload) -> None:
     whole = best_spaces.build(workload, H200)
     space = whole.restricted(whole.sketches[0].name, specialize=["cooperative", "pingpong"])
     rng = np.random.default_rng(3)
-    for schedule in [space.sample(rng) for _ in range(2)]:
-        program = schedule.program
-        facts = BACKEND.compile(BACKEND.render(program, "", H200), program, H200).facts
-        assert facts.shared_memory_bytes <= H200.shared_memory_bytes, schedule.one_line
+    schedule = space.sample(rng)
+    program = schedule.program
+    facts = BACKEND.compile(BACKEND.render(program, "", H200), program, H200).facts
+    assert facts.shared_memory_bytes <= H200.shared_memory_bytes, schedule.one_line
 
 
 @every_workload
 def test_a_cpu_computes_them_too(workload: Workload) -> None:
     space, rng = best_spaces.build(workload, CPU), np.random.default_rng(4)
-    for schedule in [space.sample(rng) for _ in range(2)]:
-        assert_computes(workload, schedule)
-    assert not faults(workload, 3)
+    assert_computes(workload, space.sample(rng))
+    assert not faults(workload, 2)
 
 
 @pytest.mark.parametrize("name", ["several reduced", "several reduced, uneven", "two outputs"])

@@ -339,10 +339,8 @@ LARGE = gated(2048, 14336, 4096, "bfloat16", layout="t")
 @pytest.mark.parametrize(
     ("workload", "chosen"),
     [
-        (LARGE, WIDE),
         (LARGE, {**WIDE, "stages": 3, "grid": "persistent_flat", "store": "descriptor", "subtiles": 4}),
         (LARGE, {**WIDE, "swap": True}),
-        (prepared(2048, 4096, 4096, "bfloat16"), WIDE),
         (prepared(2048, 4096, 4096, "bfloat16"), {**WIDE, "stages": 3, "swap": True}),
         (prepared(2048, 4096, 4096, "bfloat16", prologue="normalised"), MEDIUM),
         (gated(2048, 4096, 4096, "bfloat16", prologue="normalised", layout="t"), {**WIDE, "stages": 3}),

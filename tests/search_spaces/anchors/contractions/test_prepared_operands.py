@@ -75,7 +75,7 @@ def prepared(workload: Workload, target: Target, most: int) -> tuple[Schedule, .
 @pytest.mark.parametrize("workload", ON_A_CPU.values(), ids=ON_A_CPU)
 def test_panels_that_are_packed_once_give_the_same_result(workload: Workload) -> None:
     assert prepared(workload, HERE, 2)
-    assert faults(workload, 12) == []
+    assert faults(workload, 6) == []
 
 
 @pytest.mark.parametrize("target", [H200, A100], ids=str)

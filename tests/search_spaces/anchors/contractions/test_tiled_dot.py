@@ -308,9 +308,7 @@ SQUARE = ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt")
 @pytest.mark.parametrize(
     ("workload", "chosen"),
     [
-        (SQUARE, WIDE),
         (SQUARE, {**MEDIUM, **SUMMED_TWICE}),
-        (SQUARE, {**WIDE, **WALKING, "stages": 3}),
         (SQUARE, {**WIDE, "grid": "persistent_flat", "store": "descriptor", "subtiles": 2}),
         (SQUARE, {**MEDIUM, "grid": "stream_k", "partials": "atomic", "store": "descriptor", "subtiles": 2}),
         (SQUARE, {**WIDE, **WALKING, "specialize": "pingpong", "stages": 6, "subtiles": 4}),

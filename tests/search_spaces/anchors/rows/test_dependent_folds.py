@@ -116,7 +116,7 @@ def test_a_maximum_that_only_quotients_show_starts_from_a_finite_number() -> Non
 def test_programs_for_a_gpu_compute_the_reference(workload: Workload) -> None:
     inputs = random_inputs(workload, seed=3)
     expected = expect(workload, inputs)
-    for schedule in online(workload, H200, 4):
+    for schedule in online(workload, H200, 2):
         for got, right in zip(by_numpy(schedule, workload, inputs), expected, strict=True):
             assert error_ratio(got, right) <= 1, str(schedule)
 
@@ -165,7 +165,7 @@ def with_schedule(schedule: Schedule, message: str) -> str:
 
 
 def assert_like_eager(workload: Workload, inputs: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
-    for schedule in online(workload, H200, 4):
+    for schedule in online(workload, H200, 2):
         for got, right in zip(by_numpy(schedule, workload, inputs), expected, strict=True):
             torch.testing.assert_close(got.to(right), right, equal_nan=True, msg=partial(with_schedule, schedule))
     for schedule in online(workload, HERE, 3):
@@ -210,8 +210,7 @@ def relative_error(got: torch.Tensor, exact: torch.Tensor) -> float:
     return float(((got.double() - exact).abs() / exact).max())
 
 
-@pytest.mark.parametrize("axes", ["rc", "cr"])
-@pytest.mark.parametrize("mean", [0.0, 1e4, 1e5])
+@pytest.mark.parametrize(("mean", "axes"), [(0.0, "rc"), (1e5, "rc"), (1e4, "cr")])
 def test_a_variance_in_one_walk_is_as_right_as_in_two_however_far_the_mean_is_from_0(mean: float, axes: str) -> None:
     extents = {"r": 6, "c": 5000}
     workload = variance(extents, "r", "c", axes)

@@ -56,7 +56,7 @@ def test_references_of_running_sums_are_one_call_of_pytorch(workload: Workload) 
 def test_kernels_of_a_cpu_compute_scans(workload: Workload) -> None:
     inputs = random_inputs.random_inputs(workload, seed=3)
     space = best_spaces.build(workload, HERE)
-    for seed in range(4):
+    for seed in range(2):
         schedule = space.sample(np.random.default_rng(seed))
         program = schedule.program
         made = [random_inputs.empty(t, "cpu") for t in workload.outputs]
@@ -72,7 +72,7 @@ CASES = [pytest.param(w, sketch, id=f"{w.label}-{sketch}") for w in (*SCANS, *LO
 @pytest.mark.parametrize(("workload", "sketch"), CASES)
 def test_every_sketch_computes_scans(workload: Workload, sketch: str) -> None:
     inputs = random_inputs.random_inputs(workload, seed=3)
-    for schedule in sampled(workload, sketch, 4):
+    for schedule in sampled(workload, sketch, 2):
         got = interpreted(workload, schedule.program, [x.double() for x in inputs])
         for output, expected in zip(got, expect(workload, inputs), strict=True):
             assert error_ratio(torch.from_numpy(output), expected) <= 1, str(schedule)
