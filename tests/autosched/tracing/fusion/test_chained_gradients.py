@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import attention_forms
-from attention_forms import R, by_einsum, causal_by_tril, causal_fused, fused, masked, plain, soft_capped
+from attention_forms import R, causal_by_tril, causal_fused, fused, masked, plain, soft_capped
 from autosched import trace
 from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
@@ -32,8 +32,6 @@ H200 = target_named("h200")
 TRITON = TritonBackend()
 ROWS, WALKED, SIZE = 64, 80, 16
 FORMS: dict[str, Callable[..., Tensor]] = {
-    "plain": plain,
-    "by einsum": by_einsum,
     "fused": fused,
     "causal": causal_by_tril,
     "causal, fused": causal_fused,
@@ -81,7 +79,7 @@ def specialized_source() -> str:
     return TRITON.render(schedule.program, "", H200)
 
 
-@pytest.mark.parametrize("name", ["by einsum", "fused", "causal", "causal, fused", "window", "soft cap"])
+@pytest.mark.parametrize("name", ["fused", "causal", "causal, fused", "window", "soft cap"])
 def test_a_gradient_of_attention_is_three_kernels_that_compute_it(name: str) -> None:
     made, given, slope = traced(name), inputs(), R(1, 2, ROWS, SIZE)
     assert (len(made.forward.steps), len(made.backward.steps)) == (1, 3), str(made)
@@ -111,9 +109,7 @@ def causal_grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
 
-@pytest.mark.parametrize(
-    "function", [attention_forms.grouped_repeated, attention_forms.grouped_by_einsum, causal_grouped]
-)
+@pytest.mark.parametrize("function", [attention_forms.grouped_by_einsum, causal_grouped])
 def test_gradients_of_what_heads_share_are_summed_up_in_one_walk(function: Callable[..., Tensor]) -> None:
     given = tuple(R(2, heads, n, SIZE).requires_grad_() for heads, n in ((4, ROWS), (2, WALKED), (2, WALKED)))
     check(function, given)
