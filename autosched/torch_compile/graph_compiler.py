@@ -177,11 +177,17 @@ class GraphCompiler:
         other = others.of(segment)
         made: dict[Maker, Call] = {other.by: other.call, "eager": segment.module.forward}
         launched = {by: self._launched(call, segment) for by, call in made.items()}
-        calls: dict[Maker, Call] = {"autosched": kernel, **launched}
+        calls: dict[Maker, Call] = {"autosched": self._alone(segment, kernel), **launched}
         seconds = seconds_of_segment(kernel, calls)
         if isinstance(seconds, str):
             return Choice("inductor", why=f"the kernels cannot be timed: {seconds}")
         return _fastest(kernel, seconds)
+
+    def _alone(self, segment: Segment, kernel: TracedKernel) -> Call:
+        """The kernels of a segment as the whole graph launches them: a slow host must not decide against them."""
+        divided = DividedGraph.of(segment.module, segment.examples, segment.weights)
+        call = self._composed(divided, [Part(divided.whole, kernel, Choice("autosched", kernel))])
+        return lambda *inputs: call([*inputs])
 
     def _whole_or_parts(
         self,

@@ -111,6 +111,24 @@ def test_the_fastest_candidate_is_chosen(log: str, monkeypatch: pytest.MonkeyPat
     assert [r.by for r in reports] == ["autosched"]
 
 
+def test_a_segment_is_timed_as_the_graph_launches_it(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    composed, made = graph_compiler.composed, []
+    monkeypatch.setattr(graph_compiler, "composed", lambda *given: made.append(given) or composed(*given))
+    timed: list[int] = []
+
+    def first_result(runs: dict[str, Callable[[], Any]], *_: Any) -> dict[str, list[float]]:
+        runs["autosched"]()
+        timed.append(len(made))
+        return {name: [1.0] for name in runs}
+
+    monkeypatch.setattr(timing_parts, "interleaved", first_result)
+    called, _ = compiled(lambda x: x * 2 + 1, log=log, mode="max-autotune", trials=1)
+    assert called(torch.ones(4)).tolist() == [3.0] * 4
+    # The segment alone before the first comparison, with CUDA graphs where there is a GPU; the graph after it.
+    assert timed == [1]
+    assert [graphs for _, _, graphs, _ in made] == [True, True]
+
+
 def test_what_cannot_be_timed_is_left_to_others(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any) -> None:
         raise torch.OutOfMemoryError("no memory")
