@@ -25,7 +25,8 @@ def unsealed(content: bytes) -> bytes | None:
 def write_entry(path: Path, content: bytes, most: int) -> None:
     """Write an entry whole, or not at all where that cannot be; of `most` in its folder the older half is removed."""
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        # What is read from it is run.
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make_room(path.parent, most)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
         with os.fdopen(handle, "wb") as file:

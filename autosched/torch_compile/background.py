@@ -6,6 +6,7 @@ exchanged, by the next call, in that call's thread: the only other use of the de
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -126,8 +127,10 @@ class TuningProcess:
             with process:
                 assert process.stdin is not None
                 assert process.stdout is not None
-                process.stdin.write(pickle.dumps(work))
-                process.stdin.flush()
+                # One that has ended before it reads has said why.
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(pickle.dumps(work))
+                    process.stdin.flush()
                 for line in process.stdout:
                     show(line.decode(errors="replace").strip())
             return f"{last_line(errors) or 'it ended'} (exit status {process.returncode})" if process.returncode else ""

@@ -69,25 +69,25 @@ class GraphCompiler:
         divided = DividedGraph.of(graph, inputs, self.weights(inputs, self.kind))
         others = Others(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
         problems = traced_problems(divided, self.kind, self.options.strict)
-        made, report = self._of_kernels(divided, self.kernels(problems), others)
+        parts, report = self._of_kernels(divided, self.kernels(problems), others)
+        made = self._composed(divided, parts)
         background = self.options.background
         if background is not None and (work := self._work(problems)) is not None:
             call = TunedLater(made)
-            better = partial(self._tuned_or_as_before, background, (divided, problems, others), made)
+            better = partial(self._tuned_or_as_before, background, (divided, problems, others), parts, made)
             background.add(work, lambda: call.become(better))
             return call, report
         return made, report
 
     def _of_kernels(
         self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str], others: Others
-    ) -> tuple[Boxed, GraphReport]:
+    ) -> tuple[tuple[Part, ...], GraphReport]:
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)
         seconds: Mapping[Maker, float] = {}
         if (len(parts) > 1 or divided.writes) and self.options.tunes and not self.options.strict:
             parts, seconds = self._whole_or_parts(divided, parts, kernels, others)
-        report = GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
-        return self._composed(divided, parts), report
+        return parts, GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
 
     def _work(self, problems: Mapping[str, TracedProblem | str]) -> TuningWork | None:
         """The tuning of a graph's kernels in another process; None where there is nothing to tune."""
@@ -103,6 +103,7 @@ class GraphCompiler:
         self,
         background: BackgroundTuning,
         graph: tuple[DividedGraph, Mapping[str, TracedProblem | str], Others],
+        before: tuple[Part, ...],
         made: Boxed,
     ) -> Boxed:
         """A graph by the kernels that logs have now, or as it was made before, whichever is faster."""
@@ -111,7 +112,8 @@ class GraphCompiler:
             kernels = self.kernels(problems)
             tuned, tuned_report = self._of_kernels(divided, kernels, others)
             known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
-            calls = {"tuned": lambda *x: tuned([*x]), "before": lambda *x: made([*x])}
+            # Neither of them is what the user calls: CUDA graphs remember where inputs lay.
+            calls = {name: self._call_of(divided, parts) for name, parts in (("tuned", tuned), ("before", before))}
             seconds = seconds_of_graph(divided, known, calls)
         except Exception as error:
             # A user's model runs all the same.
@@ -125,7 +127,7 @@ class GraphCompiler:
         if not seconds or seconds["before"] <= seconds["tuned"]:
             return made
         self._tell(tuned_report)
-        return tuned
+        return self._composed(divided, tuned)
 
     def _tell(self, report: GraphReport) -> None:
         _log.info("%s", report)
@@ -186,8 +188,7 @@ class GraphCompiler:
     def _alone(self, segment: Segment, kernel: TracedKernel) -> Call:
         """The kernels of a segment as the whole graph launches them: a slow host must not decide against them."""
         divided = DividedGraph.of(segment.module, segment.examples, segment.weights)
-        call = self._composed(divided, [Part(divided.whole, kernel, Choice("autosched", kernel))])
-        return lambda *inputs: call([*inputs])
+        return self._call_of(divided, [Part(divided.whole, kernel, Choice("autosched", kernel))])
 
     def _whole_or_parts(
         self,
@@ -198,13 +199,10 @@ class GraphCompiler:
     ) -> tuple[tuple[Part, ...], Mapping[Maker, float]]:
         """The parts of a graph, or the whole by others where that is faster; and the seconds of both."""
         known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
-        segment, call = others.whole(divided), self._composed(divided, parts)
+        segment = others.whole(divided)
         whole = others.of(segment)
-        others_call = self._composed(divided, [Part(segment, whole.call, Choice(whole.by))])
-        calls: dict[Maker, Call] = {
-            "autosched": lambda *inputs: call([*inputs]),
-            whole.by: lambda *inputs: others_call([*inputs]),
-        }
+        left = [Part(segment, whole.call, Choice(whole.by))]
+        calls: dict[Maker, Call] = {"autosched": self._call_of(divided, parts), whole.by: self._call_of(divided, left)}
         seconds = seconds_of_graph(divided, known, calls)
         if isinstance(seconds, str):
             choice, seconds = Choice(whole.by, why=f"the parts cannot be timed: {seconds}"), {}
@@ -217,6 +215,10 @@ class GraphCompiler:
         apart = self.kind != "inference"
         calls = [(p.segment, self._launched(p.call, p.segment)) for p in parts]
         return composed(divided, calls, self.options.graphs, apart)
+
+    def _call_of(self, divided: DividedGraph, parts: Sequence[Part]) -> Call:
+        call = self._composed(divided, parts)
+        return lambda *inputs: call([*inputs])
 
     def _launched(self, call: Call, segment: Segment) -> Call:
         """A part as it is called: by one launch, where the mode says so and others than our kernels compute it."""

@@ -8,6 +8,7 @@ without the cache.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -87,9 +88,11 @@ def _kernel(workload: Workload, target: Target, logs: _Logs, versions: str) -> K
     # A stale record warns every time; and a log that was appended to meanwhile has no entry yet.
     is_exact = kernel.artefact.facts.source == kernel.record.measurement.source
     if key is not None and is_exact and _Logs(logs.log).digests(workload) == digests:
-        content = sealed(as_bytes(kernel))
-        write_entry(_path(key), content, _MOST_ENTRIES)
-        CacheArtifactManager.record_artifact(KernelArtifact.type(), key, content)
+        # Not every program has bytes; then the next process makes it anew.
+        with contextlib.suppress(Exception):
+            content = sealed(as_bytes(kernel))
+            write_entry(_path(key), content, _MOST_ENTRIES)
+            CacheArtifactManager.record_artifact(KernelArtifact.type(), key, content)
     return kernel
 
 
@@ -124,4 +127,4 @@ def _key(text: str) -> str:
 
 
 def _path(key: str) -> Path:
-    return user_log_path().with_name("kernels") / key
+    return user_log_path().with_name("kernels") / Path(key).name

@@ -173,4 +173,4 @@ def _write(key: str, content: bytes) -> None:
 
 
 def _path(key: str) -> Path:
-    return user_log_path().with_name("traced") / key
+    return user_log_path().with_name("traced") / Path(key).name

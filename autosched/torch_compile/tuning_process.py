@@ -55,6 +55,7 @@ def main() -> None:
     threading.Thread(target=_end_with_the_input, daemon=True).start()
     if work.device is not None:
         torch.cuda.set_device(work.device)
+    failed = False
     limits = shares([count for *_, count in work.traced], work.seconds)
     for (stored, target, _), limit in zip(work.traced, limits, strict=True):
         traced = from_bytes(stored, _absent, _absent).noted_for(target)
@@ -63,6 +64,8 @@ def main() -> None:
         except AutoschedError as error:
             # The others may have kernels all the same.
             print(error, file=sys.stderr)
+            failed = True
+    sys.exit(int(failed))
 
 
 def _show(progress: Progress) -> None:

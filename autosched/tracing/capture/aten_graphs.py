@@ -40,7 +40,7 @@ def program_of(function: Callable[..., Any], inputs: Sequence[Tensor]) -> torch.
         return None
     mode = modes.pop() or FakeTensorMode()
     try:
-        graph = _with_values(function.graph, [mode.from_tensor(t) for t in inputs], mode)
+        graph = _with_values(function.graph, [mode.from_tensor(t, static_shapes=True) for t in inputs], mode)
     except Exception:
         # An operator that needs data, or whose shapes depend on them: torch.export says what is wrong, if anything is.
         return None

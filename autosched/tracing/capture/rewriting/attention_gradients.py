@@ -33,6 +33,10 @@ from autosched.tracing.capture.rewriting.fused_functions import (
 )
 
 _aten = torch.ops.aten
+_LOWER_RIGHT = (
+    _aten._scaled_dot_product_flash_attention.default,
+    _aten._scaled_dot_product_flash_attention_backward.default,
+)
 # Memory-efficient attention keeps log-sum-exps of whole multiples of as many rows (kAlignLSE of its kernels).
 _ROWS_AT_A_TIME = 32
 
@@ -102,7 +106,7 @@ def rules() -> dict[Any, Callable[..., Any]]:
 
 def _forward_rule(operator: torch._ops.OpOverload, *given: Any, **named: Any) -> Any:
     arguments = _by_name(operator, given, named)
-    if _stays(arguments):
+    if _stays(operator, arguments):
         return NotImplemented
     attention = _attention_of(arguments)
     out, logarithm = _forward_parts(attention)
@@ -114,7 +118,7 @@ def _forward_rule(operator: torch._ops.OpOverload, *given: Any, **named: Any) ->
 
 def _gradient_rule(operator: torch._ops.OpOverload, *given: Any, **named: Any) -> Any:
     arguments = _by_name(operator, given, named)
-    if _stays(arguments):
+    if _stays(operator, arguments):
         return NotImplemented
     attention = _attention_of(arguments)
     *batch, rows, _ = attention.query.shape
@@ -135,12 +139,14 @@ def _by_name(operator: torch._ops.OpOverload, given: Sequence[Any], named: Mappi
     return {**defaults, **dict(zip((a.name for a in arguments), given, strict=False)), **named}
 
 
-def _stays(given: Mapping[str, Any]) -> bool:
-    """True where the operator is not taken apart: it has dropout, float64, or nothing to compute with; or it returns
-    what is for debugging.
+def _stays(operator: torch._ops.OpOverload, given: Mapping[str, Any]) -> bool:
+    """True where the operator is not taken apart: it has dropout, float64, or nothing to compute with; it returns what
+    is for debugging; or its causal mask ends in the lower right corner, as that of the flash library does.
     """
     query, drops = given["query"], given["dropout_p"] > 0 or given.get("return_debug_mask", False)
-    return drops or query.dtype is torch.float64 or 0 in (*query.shape, given["key"].size(-2))
+    rows, columns = query.size(-2), given["key"].size(-2)
+    lower_right = operator in _LOWER_RIGHT and given["is_causal"] and rows != columns
+    return drops or lower_right or query.dtype is torch.float64 or 0 in (*query.shape, columns)
 
 
 def _attention_of(given: Mapping[str, Any]) -> _Attention:

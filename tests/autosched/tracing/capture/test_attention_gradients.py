@@ -47,8 +47,9 @@ def on_cpu(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, d
 LIBRARIES = [flash, efficient, cudnn, on_cpu]
 # The shared heads of keys, the shape of a mask, and whether it is causal.
 CASES = {"plain": (4, False, False), "causal": (4, False, True), "masked": (4, True, False), "groups": (2, False, True)}
+CASES["all groups"] = (2, False, False)
 COMPUTED = [
-    *((flash, "plain"), (flash, "groups"), (efficient, "causal"), (efficient, "masked")),
+    *((flash, "plain"), (flash, "all groups"), (efficient, "causal"), (efficient, "masked")),
     *((cudnn, "causal"), (cudnn, "masked"), (on_cpu, "groups"), (on_cpu, "masked")),
 ]
 
@@ -152,7 +153,7 @@ def test_results_are_like_those_of_the_library(library: Attention) -> None:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_backward_graph_reads_no_state_of_random_numbers(library: Attention) -> None:
-    _, backward = graphs_of(joint_of(library, tensors(4, False), causal=True))
+    _, backward = graphs_of(joint_of(library, tensors(4, False), causal=False))
     assert {n.meta["val"].dtype for n in backward.graph.find_nodes(op="placeholder")} == {torch.float32}
     assert not backward.graph.find_nodes(op="get_attr")
 
@@ -165,6 +166,14 @@ def test_one_kernel_computes_attention_and_three_its_gradients(library: Attentio
         traced = trace_function(graph, [n.meta["val"] for n in inputs], False, [n.name for n in inputs])
         assert len(traced.launched) == count, str(traced)
         assert [why_no_schedule(w, target_named("h200")) for w in traced.workloads] == [None] * count
+
+
+def test_a_causal_mask_that_ends_in_the_lower_right_corner_stays_the_librarys() -> None:
+    rule = RULES[aten._scaled_dot_product_flash_attention.default]
+    rows = torch.empty(1, 4, 8, 16, device="meta")
+    columns = torch.empty(1, 4, 12, 16, device="meta")
+    assert rule(rows, columns, columns, 0.0, True) is NotImplemented
+    assert rule(rows, rows, rows, 0.0, True) is not NotImplemented
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
