@@ -308,9 +308,25 @@ def load_kernel(record: TuningRecord, workload: Workload | None = None) -> Kerne
         launcher = backend.load(artefact, schedule.program)
     except (CompileError, LoadError) as error:
         raise AutoschedError(f"{record.workload.label}: the kernel cannot be built here: {error}") from error
+    return checked_kernel(record, schedule, artefact, launcher, workload)
+
+
+def checked_kernel(
+    record: TuningRecord,
+    schedule: Schedule,
+    artefact: Artefact,
+    launcher: Launcher,
+    workload: Workload | None = None,
+) -> Kernel:
+    """The kernel of loaded code, checked before its first use on this machine.
+
+    Raises:
+        AutoschedError: its results are wrong, or it cannot be checked; its code is unloaded.
+    """
     try:
         first_use.ensure_right(record, schedule, artefact, launcher)
-    except AutoschedError:
+    except Exception:
+        # Whatever the reason, nobody calls it.
         launcher.unload()
         raise
     return Kernel(record, schedule, artefact, launcher, workload)

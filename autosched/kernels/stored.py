@@ -6,8 +6,7 @@ import pickle
 from dataclasses import replace
 
 from autosched import backends
-from autosched.kernels import first_use
-from autosched.kernels.kernel import Kernel
+from autosched.kernels.kernel import Kernel, checked_kernel
 from search_spaces import Workload
 
 
@@ -27,9 +26,4 @@ def from_bytes(stored: bytes, workload: Workload) -> Kernel:
         raise ValueError(f"a kernel of {record.workload.key}; expected {workload.key}")
     schedule = replace(record.schedule, lowering=lambda _: program)
     launcher = backends.named(record.backend).load(artefact, program)
-    try:
-        first_use.ensure_right(record, schedule, artefact, launcher)
-    except Exception:
-        launcher.unload()
-        raise
-    return Kernel(record, schedule, artefact, launcher, workload)
+    return checked_kernel(record, schedule, artefact, launcher, workload)

@@ -140,6 +140,7 @@ class _Composition:
         """Add the steps of all parts."""
         for (segment, call), kernel in zip(self._parts, self._kernels, strict=True):
             if apart:
+                # A call ends a stretch of launches, and with it the memory that they share.
                 self._draft.steps.append(PlannedCall(lambda _: None, (), ()))
             if kernel is None:
                 self._add_call(segment, call)

@@ -232,6 +232,7 @@ def _stored(problem: TracedProblem) -> tuple[bytes, Target, int] | None:
     try:
         return as_bytes(problem.traced.for_target(problem.target)), problem.target, _kernels_of(problem)
     except Exception:
+        # Operators of users have no bytes, and what cannot be cut says so in its search.
         return None
 
 

@@ -150,14 +150,17 @@ def test_one_tensor_may_be_passed_twice() -> None:
 class Counting(nn.Module):
     """A running average, and a count of calls."""
 
+    average: Tensor
+    calls: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("average", torch.zeros(8))
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor) -> Tensor:
-        self.average.mul_(0.9).add_(x.mean(0), alpha=0.1)  # type: ignore[operator]
-        self.calls.add_(1)  # type: ignore[operator]
+        self.average.mul_(0.9).add_(x.mean(0), alpha=0.1)
+        self.calls.add_(1)
         made: Tensor = x - self.average
         return made
 

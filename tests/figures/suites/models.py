@@ -77,7 +77,7 @@ def llama(layers: int = 4) -> Made:
 
 
 class StaticCache:
-    """What a Llama asks of a cache: keys and values of images x heads x positions x width, written in place."""
+    """A cache as a Llama uses it: keys and values of images x heads x positions x width, written in place."""
 
     def __init__(self, keys: list[Tensor], values: list[Tensor], position: Tensor) -> None:
         self.keys, self.values, self.position = keys, values, position

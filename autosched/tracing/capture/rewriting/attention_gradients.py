@@ -43,7 +43,7 @@ _ROWS_AT_A_TIME = 32
 
 @dataclass(frozen=True)
 class _Attention:
-    """What an operator attends to: [batch, heads, rows, channels]; heads of keys and values may be fewer."""
+    """The operands of an operator: [batch, heads, rows, channels]; heads of keys and values may be fewer."""
 
     query: Tensor
     key: Tensor
