@@ -42,6 +42,8 @@ _NOTHING = 1e-12
 _SEED = 0
 # Quantiles are those of about so many elements.
 _SAMPLED = 2**20
+# So many elements are judged at a time: some ten temporary tensors of 256 MB in float64.
+_PIECE = 2**25
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,13 @@ class _Evidence:
     usual: float
     epsilon: float
     nan: bool
+
+    def at(self, piece: tuple[slice, ...]) -> _Evidence:
+        """The evidence on a part of the result."""
+        native = None if self.native is None else self.native[piece]
+        return replace(
+            self, exact=self.exact[piece], native=native, moved=None if self.moved is None else self.moved[piece]
+        )
 
 
 class Expected:
@@ -103,7 +112,7 @@ class Expected:
 
     def _known(self) -> Iterator[list[_Evidence]]:
         """Successively stronger evidence on every result."""
-        sizes = [_usual(_comparable(r)) for r in self.exact]
+        sizes = [_usual(r) for r in self.exact]
         # In float64 a value that is exactly 0 may come out as small as that.
         usual = [size if size > _NOTHING * max(sizes) else max(sizes) for size in sizes]
         known = [
@@ -150,8 +159,43 @@ def _why_wrong(got: Tensor, known: _Evidence) -> str | None:
     if not got.numel():
         return None
     got = got.detach().to(known.exact.device)
-    wrong = _wrong_floats(got, known) if got.is_floating_point() or got.is_complex() else _wrong(got, known)
-    return _first(wrong, got, known)
+    floats = got.is_floating_point() or got.is_complex()
+    usual_error = _quantile(known) if floats else 0.0
+    mistakes, jumps, first = 0, 0, None
+    for piece in _pieces(got.shape):
+        part = known.at(piece)
+        wrong, jumped = _wrong_floats(got[piece], part, usual_error) if floats else _wrong(got[piece], part)
+        jumps += int(jumped.sum())
+        if bool(wrong.any()):
+            mistakes += int(wrong.sum())
+            first = first or _position(piece, wrong)
+    # No error if they are few, and no more than those where the function jumps for changed inputs.
+    if first is None or mistakes <= min(jumps, got.numel() // _FEW):
+        return None
+    return _described(mistakes, first, got, known)
+
+
+def _pieces(shape: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    """Indices of consecutive parts of a tensor, of a bounded number of elements each."""
+    if math.prod(shape) <= _PIECE:
+        yield tuple(slice(0, size) for size in shape)
+        return
+    rows = _PIECE // math.prod(shape[1:])
+    if rows:
+        for begin in range(0, shape[0], rows):
+            end = min(begin + rows, shape[0])
+            yield (slice(begin, end), *(slice(0, size) for size in shape[1:]))
+        return
+    for row in range(shape[0]):
+        for rest in _pieces(shape[1:]):
+            yield (slice(row, row + 1), *rest)
+
+
+def _position(piece: tuple[slice, ...], wrong: Tensor) -> tuple[int, ...]:
+    """The position of the first wrong element in the whole tensor; of a complex one, its part is last."""
+    within = wrong.nonzero()[0].tolist()
+    begins = [*(index.start for index in piece), 0]
+    return tuple(begin + at for begin, at in zip(begins, within, strict=False))
 
 
 def _own_type(got: Tensor, exact: Tensor) -> torch.dtype:
@@ -160,22 +204,25 @@ def _own_type(got: Tensor, exact: Tensor) -> torch.dtype:
     return got.dtype if alike and (exact.is_floating_point() or exact.is_complex()) else exact.dtype
 
 
-def _wrong(got: Tensor, known: _Evidence) -> Tensor:
-    """Mask of wrong integers or booleans."""
+def _wrong(got: Tensor, known: _Evidence) -> tuple[Tensor, Tensor]:
+    """Masks of wrong integers or booleans, and of those where the function jumps."""
     wrong = got != known.exact
     if known.native is not None:
         wrong = (got != known.native) & (known.native == known.exact)
-    return wrong if known.moved is None else _beyond_jumps(wrong & (known.moved == 0), known.moved > 0)
+    if known.moved is None:
+        return wrong, torch.zeros_like(wrong)
+    return wrong & (known.moved == 0), known.moved > 0
 
 
-def _wrong_floats(got: Tensor, known: _Evidence) -> Tensor:
+def _wrong_floats(got: Tensor, known: _Evidence, usual_error: float) -> tuple[Tensor, Tensor]:
+    """The same of floating-point numbers. `usual_error`: of PyTorch, relative to the size of an element."""
     ours, right = _comparable(got), _comparable(known.exact)
     eager = right if known.native is None else _comparable(known.native)
     moved = torch.zeros_like(right) if known.moved is None else known.moved
     size = right.abs() + known.usual
     own = _apart(eager, right)
     units = _UNITS * torch.finfo(torch.float32).eps + _NARROW_UNITS * known.epsilon
-    certain = _TIMES * (own + _quantile(own / size) * size) + units * size
+    certain = _TIMES * (own + usual_error * size) + units * size
     # Values below the smallest normal number may be flushed to 0, and their last place does not shrink any more.
     certain += max(torch.finfo(torch.float32).smallest_normal, _smallest(got.dtype))
     allowed = (certain + _TIMES * moved).nan_to_num(nan=math.inf)
@@ -184,13 +231,7 @@ def _wrong_floats(got: Tensor, known: _Evidence) -> Tensor:
     # Not "greater than": a NaN is no smaller.
     far = torch.where(right.isfinite(), ~((ours - right).abs() <= allowed), (ours != right) & (moved == 0))
     same = (ours == eager) | (eager.isnan() & (ours.isnan() if known.nan else True))
-    return _beyond_jumps(decided & ~same & far, moved > certain)
-
-
-def _beyond_jumps(wrong: Tensor, jumped: Tensor) -> Tensor:
-    """The wrong elements; none if they are few, and no more than those where the function jumps for changed inputs."""
-    few = min(int(jumped.sum()), wrong.numel() // _FEW)
-    return wrong if int(wrong.sum()) > few else torch.zeros_like(wrong)
+    return decided & ~same & far, moved > certain
 
 
 def _comparable(tensor: Tensor) -> Tensor:
@@ -206,15 +247,26 @@ def _apart(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(same, 0.0, torch.nan_to_num((a - b).abs(), nan=math.inf, posinf=math.inf))
 
 
-def _usual(values: Tensor) -> float:
-    finite = values[values.isfinite()]
-    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+def _usual(tensor: Tensor) -> float:
+    """Root of the mean square of the finite elements."""
+    squares, count = 0.0, 0
+    for piece in _pieces(tensor.shape):
+        part = _comparable(tensor[piece])
+        finite = part[part.isfinite()]
+        squares, count = squares + float(finite.square().sum()), count + finite.numel()
+    return math.sqrt(squares / count) if count else 0.0
 
 
-def _quantile(errors: Tensor) -> float:
-    """The 0.9 quantile."""
-    flat = torch.nan_to_num(errors, nan=0.0, posinf=0.0).flatten()
-    return float(flat[:: 1 + flat.numel() // _SAMPLED].quantile(0.9))
+def _quantile(known: _Evidence) -> float:
+    """The 0.9 quantile of PyTorch's errors, relative to the size of an element."""
+    step = 1 + known.exact.numel() // _SAMPLED
+    sampled = []
+    for piece in _pieces(known.exact.shape):
+        part = known.at(piece)
+        right = _comparable(part.exact).flatten()[::step]
+        eager = right if part.native is None else _comparable(part.native).flatten()[::step]
+        sampled.append(_apart(eager, right) / (right.abs() + known.usual))
+    return float(torch.nan_to_num(torch.cat(sampled), nan=0.0, posinf=0.0).quantile(0.9))
 
 
 def _smallest(dtype: torch.dtype) -> float:
@@ -222,15 +274,11 @@ def _smallest(dtype: torch.dtype) -> float:
     return 4 * kind.smallest_normal * kind.eps
 
 
-def _first(wrong: Tensor, got: Tensor, known: _Evidence) -> str | None:
-    found = wrong.nonzero()
-    if not len(found):
-        return None
-    at = tuple(found[0].tolist())
-    ours, exact = (t if wrong.shape == t.shape else torch.view_as_real(t) for t in (got, known.exact))
+def _described(mistakes: int, at: tuple[int, ...], got: Tensor, known: _Evidence) -> str:
+    ours, exact = (torch.view_as_real(t) if t.is_complex() else t for t in (got, known.exact))
     eager = "" if known.native is None else f" PyTorch gives {_number(known.native, at)},"
     return (
-        f"{len(found)} of {wrong.numel()} elements are wrong; the first, {list(at)}, is {_number(ours, at)};{eager} "
+        f"{mistakes} of {ours.numel()} elements are wrong; the first, {list(at)}, is {_number(ours, at)};{eager} "
         f"expected {_number(exact, at)}"
     )
 

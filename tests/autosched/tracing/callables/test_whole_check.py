@@ -18,6 +18,7 @@ from torch import Tensor
 import autosched
 import best_spaces
 from autosched import trace
+from autosched.checking.functions import judgement
 from autosched.checking.functions.judgement import Expected
 from autosched.kernels import checked_kernels
 from autosched.machine import memory
@@ -331,6 +332,7 @@ def changed_at(place: tuple[int, ...], value: float) -> Callable[[Tensor], Tenso
     return change
 
 
+@pytest.mark.parametrize("piece", [judgement._PIECE, 50, 7], ids=["whole", "two rows", "parts of rows"])
 @pytest.mark.parametrize(
     ("function", "change", "found"),
     [
@@ -341,12 +343,21 @@ def changed_at(place: tuple[int, ...], value: float) -> Callable[[Tensor], Tenso
         (torch.log, lambda r: r.nan_to_num(0.0), r"9\d of 192"),
         (lambda x: x.argmax(1), lambda r: (r + 1) % 24, r"8 of 8"),
         (lambda x: x > 0, lambda r: ~r, "192 of 192"),
+        (lambda x: x.sum(), changed_at((), 0.5), r"1 of 1 .*\[\], is 0.5"),
+        (lambda x: torch.complex(x, x), changed_at((2, 3), 0.5), r"2 of 384 .*\[2, 3, 0\], is 0.5"),
         (torch.exp, lambda r: r * 1.001, "192 of 192"),
         (torch.exp, lambda r: r[:4], r"got \[4, 24\] torch.float32; expected \[8, 24\]"),
         (lambda x: (x * 100).int(), lambda r: r.long(), r"got .* torch.int64; expected .* torch.int32"),
     ],
 )
-def test_wrong_results_are_found(function: Callable[..., Any], change: Callable[[Tensor], Tensor], found: str) -> None:
+def test_wrong_results_are_found(
+    function: Callable[..., Any],
+    change: Callable[[Tensor], Tensor],
+    found: str,
+    piece: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(judgement, "_PIECE", piece)
     reason = why_wrong(function, change, X)
     assert reason is not None
     assert re.match(found, reason), reason
