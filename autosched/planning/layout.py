@@ -89,7 +89,8 @@ class Layouts:
         for number, step in enumerate(steps):
             read = [s for s, _ in (*step.reads, *step.originals)] if isinstance(step, Launch) else step.reads
             for slot in step.writes:
-                self._written.setdefault(self._base(slot)[0], number)
+                if (base := self._base(slot)[0]) >= self.given:
+                    self._written.setdefault(base, number)
             for slot in (*read, *step.writes):
                 self._used[self._base(slot)[0]] = number
         ends = {n: stretch.end for stretch in self.stretches for n in range(stretch.first, stretch.end)}

@@ -6,15 +6,17 @@ it is, also as a view; what comes from elsewhere is copied where kernels cannot 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx
 
 from autosched.planning import Call as PlannedCall
-from autosched.planning import Plan
+from autosched.planning import Layout, Plan, Slot
+from autosched.torch_compile.direct_writes import Apart, Plans, PlansOfWrites, direct_writes
 from autosched.torch_compile.input_writes import write_back, writing_back
 from autosched.torch_compile.others import Call
 from autosched.torch_compile.segments import DividedGraph, Segment, attribute, results_of
@@ -64,7 +66,7 @@ class PlannedGraph:
     is one of an argument. `first_uses`: of its kernels.
     """
 
-    plan: Plan
+    plans: Plans
     arguments: CallArguments
     read: int
     order: tuple[int, ...]
@@ -89,9 +91,10 @@ class PlannedGraph:
         tensors[: self.read] = taken.tensors
         tensors += self.closed_over
         static = taken.static if self.noticed else None
+        copied = taken.copied
         # What nothing reads any more is free while the plan runs.
         del given, taken
-        self.plan(tensors, addresses, static)
+        self.plans(tensors, addresses, copied)(tensors, addresses, static)
         for slot, tensor in originals.items():
             if same_places(tuple(tensor.shape), tensor.stride(), tensors[slot].stride()):
                 tensors[slot] = tensor
@@ -133,6 +136,17 @@ class _Composition:
             for node, leaf in zip(segment.inputs, kernel.traced.arguments if kernel is not None else (), strict=False):
                 if node in given:
                     found.setdefault(node, leaf)
+        for number in self._divided.writes if found else ():
+            node, example = self._divided.whole.inputs[number], self._divided.examples[number]
+            leaf = Leaf(
+                name=node.name,
+                shape=tuple(example.shape),
+                dtype=str(example.dtype).removeprefix("torch."),
+                strides=example.stride(),
+                position=number,
+            )
+            if leaf.readable and example.device == self._device:
+                found.setdefault(node, leaf)
         # In this order a call has least to do.
         return dict(sorted(found.items(), key=lambda item: item[1].static))
 
@@ -156,15 +170,13 @@ class _Composition:
         draft, leaves, writes = self._draft, list(self._leaves.values()), self._divided.writes
         returned = results_of(self._divided.module.graph)
         count = len(returned) - len(writes)
-        if writes:
-            self._add_writes(returned[count:])
         results = tuple(map(self._result, returned[:count]))
         static = {number for number, leaf in enumerate(leaves) if leaf.static}
         # Weights are alive anyway.
         kept = static | {r.slot for r in results if r.slot is not None}
         numbers = {node: number for number, node in enumerate(self._given)}
         return PlannedGraph(
-            Plan(draft.slots, draft.steps, kept, self._device, graphs),
+            self._plans(returned[count:], kept, graphs),
             CallArguments("the graph", leaves, self._device, self._alignment),
             len(leaves),
             (*(numbers[node] for node in self._ordered), *writes),
@@ -186,14 +198,50 @@ class _Composition:
         self._draft.steps.append(PlannedCall(run, tuple(slots), tuple(made)))
         self._memory.update(zip(segment.outputs, made, strict=True))
 
-    def _add_writes(self, values: Sequence[fx.Node]) -> None:
-        """Add the writes to inputs: all else has read them before."""
-        targets, read = self._targets, [self._reader(n) for n in values]
+    def _plans(self, values: Sequence[fx.Node], kept: Collection[int], graphs: bool) -> Plans:
+        """The plan, and another one for writes to inputs that kernels can make themselves; copies come last."""
+        draft = self._draft
+
+        def plan(slots: Sequence[Slot], copied: Sequence[int]) -> Plan:
+            steps = [*draft.steps, *([self._copies([values[n] for n in copied], copied)] if copied else [])]
+            return Plan(slots, steps, kept, self._device, graphs)
+
+        everything = range(len(values))
+        direct = self._direct(values, kept)
+        if not direct:
+            only = plan(draft.slots, everything)
+            return lambda *_: only
+        slots = [replace(s, within=(direct[n], 0)) if n in direct else s for n, s in enumerate(draft.slots)]
+        without = plan(slots, [n for n in everything if self._slot(values[n]) not in direct])
+        apart = Apart([_bytes(self._divided, node) for node in self._ordered], [*direct.values()])
+        return PlansOfWrites(without, lambda: plan(draft.slots, everything), apart, len(self._leaves))
+
+    def _direct(self, values: Sequence[fx.Node], kept: Collection[int]) -> dict[int, int]:
+        """The slots of values that may lie in the memory of inputs, and the slots of these."""
+        numbers = {node: n for n, node in enumerate(self._leaves)}
+        counts, writes = Counter(map(self._slot, values)), dict[int, int]()
+        for value, number in zip(values, self._divided.writes, strict=True):
+            memory, node = self._memory[value], self._divided.whole.inputs[number]
+            if isinstance(memory, int) or memory.region.begin or node not in numbers:
+                continue
+            leaf, slot = self._leaves[node], memory.region.slot
+            # All of the slot's memory is the value's, in the input's order of elements.
+            alike = (memory.shape, memory.strides) == (leaf.shape, leaf.strides)
+            layout = self._draft.slots[slot].layout
+            whole = layout is not None and (layout.dtype, layout.bytes) == (getattr(torch, leaf.dtype), leaf.bytes)
+            # No other value may be the input as it was.
+            if alike and whole and counts[slot] == 1 and numbers[node] not in counts:
+                writes[slot] = numbers[node]
+        return direct_writes(self._draft.slots, self._draft.steps, writes, kept)
+
+    def _copies(self, values: Sequence[fx.Node], numbers: Sequence[int]) -> PlannedCall:
+        """Copies to inputs: all else has read them before."""
+        targets, read = [self._targets[n] for n in numbers], [self._reader(n) for n in values]
 
         def run(tensors: list[Any]) -> None:
             write_back([tensors[slot] for slot in targets], [each(tensors) for each in read])
 
-        self._draft.steps.append(PlannedCall(run, (*targets, *map(self._slot, values)), ()))
+        return PlannedCall(run, (*targets, *map(self._slot, values)), ())
 
     def _region(self, node: fx.Node, leaf: Leaf) -> Region:
         """The memory at which kernels read a node's value: where it is, or that of a copy."""
@@ -224,6 +272,14 @@ class _Composition:
         memory = self._memory[returned]
         whole = isinstance(memory, int) or memory.region.offset is None
         return _Result(self._slot(returned), self._reader(returned), whole)
+
+
+def _bytes(divided: DividedGraph, node: fx.Node) -> int:
+    """Bytes from the first element of an input to its last one; 0 of a constant, which nothing writes."""
+    if node.op != "placeholder":
+        return 0
+    example = divided.examples[divided.whole.inputs.index(node)]
+    return Layout(tuple(example.shape), example.stride(), example.dtype).bytes
 
 
 def _as_steps(segment: Segment, call: Call) -> TracedKernel | None:

@@ -209,6 +209,19 @@ def test_a_call_during_another_has_memory_of_its_own(graphs_on_a_cpu: None) -> N
     assert torch.equal(found[0], torch.full((1000,), 16.0))
 
 
+@pytest.mark.parametrize("way", ["one by one", "batched", "graphs"])
+def test_a_value_within_a_given_slot_is_written_to_the_tensor_there(way: str, graphs_on_a_cpu: None) -> None:
+    sizes = [1000] * 5
+    batched = way != "one by one"
+    steps = [adding(sizes, [0], 2, batched), adding(sizes, [1, 2], 3, batched), adding(sizes, [3], 4, batched)]
+    within = Slot(Layout((1000,), (1,), torch.float32), (1, 0))
+    plan = Plan([Slot(), Slot(), layout(1000), within, layout(1000)], steps, {4}, CPU, way == "graphs")
+    for _ in range(2):
+        written = torch.ones(1000)
+        assert torch.equal(run(plan, torch.zeros(1000), written)[4], torch.full((1000,), 10.0))
+        assert torch.equal(written, torch.full((1000,), 6.0))
+
+
 def test_a_chain_takes_the_memory_of_two_values(allocated: list[tuple[int, weakref.ref[Tensor]]]) -> None:
     result = run(chain(12, MIB), torch.zeros(MIB))[12]
     assert result[0] == sum(range(13))

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 import autosched
-from autosched.torch_compile import graph_compiler
+from autosched.torch_compile import composition, direct_writes, graph_compiler
 from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.input_writes import write_back
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction, loaded
@@ -242,3 +243,79 @@ def test_threads_write_to_inputs_of_their_own() -> None:
 
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(many, range(2)))
+
+
+def overwritten(x: Tensor, y: Tensor) -> Tensor:
+    x.copy_(y * 2)
+    return y.sum(0)
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of values that each call copies to inputs."""
+    counts: list[int] = []
+
+    def counted(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        counts.append(len(targets))
+        write_back(targets, values)
+
+    monkeypatch.setattr(composition, "write_back", counted)
+    return counts
+
+
+def test_a_kernel_that_does_not_read_the_input_stores_to_it(copied: list[int]) -> None:
+    called, _ = compiled(overwritten)
+    check(overwritten, called, [torch.randn(48, 64), torch.randn(48, 64)])
+    assert not copied
+
+
+def test_inputs_that_overlap_are_written_after_all_is_read(copied: list[int]) -> None:
+    called = autosched.compile(overwritten, torch.randn(48, 64), torch.randn(48, 64))
+    for first in (0, 64, 64 * 48):
+        ours = torch.arange(64.0 * 48 * 3)
+        eagers = ours.clone()
+        for memory, function in ((ours, called), (eagers, overwritten)):
+            x, y = (memory[at : at + 64 * 48].view(48, 64) for at in (first, 0))
+            function(x, y)
+        assert len(copied) == (1 if first == 0 else 2)
+        torch.testing.assert_close(ours, eagers)
+
+
+@pytest.mark.parametrize("function", [added, read_shifted, normalised, old_and_new, also_returned])
+def test_what_kernels_read_elsewhere_or_return_is_copied(function: Callable[..., Any], copied: list[int]) -> None:
+    called, _ = compiled(function)
+    check(function, called, [torch.randn(48, 64), torch.randn(48, 64)])
+    assert copied
+
+
+def accumulated(x: Tensor, y: Tensor) -> Tensor:
+    x.add_(y * x)
+    return y * 2
+
+
+def only_entered(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
+    cache.index_copy_(0, position, entry)
+    return entry * 2
+
+
+@pytest.mark.parametrize("function", [accumulated, only_entered])
+def test_elements_that_are_read_where_they_are_stored_need_no_copy(
+    function: Callable[..., Any], copied: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By kernels whose elements are computed once at these sizes, as Triton's are at any."""
+    monkeypatch.setattr(direct_writes, "_MAY_ALIAS", ("llvm",))
+    called, _ = compiled(function)
+    x = torch.randn(64, 64)
+    check(function, called, [x, x[:1], torch.tensor([5])] if function is only_entered else [x, x + 1])
+    assert not copied
+
+
+@pytest.mark.parametrize("function", [added, entered])
+def test_elements_that_are_read_for_another_result_too_are_copied(
+    function: Callable[..., Any], copied: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_writes, "_MAY_ALIAS", ("llvm",))
+    called, _ = compiled(function)
+    x = torch.randn(64, 64)
+    check(function, called, [x, x[:1], torch.tensor([5])] if function is entered else [x, x + 1])
+    assert copied

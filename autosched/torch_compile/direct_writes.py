@@ -1,0 +1,129 @@
+"""Writes to inputs that kernels make themselves: the value is stored to the input's memory, and nothing is copied.
+
+A kernel may do that if nothing reads the input after it, and it does not read the input itself, or every element once
+and where it stores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from autosched.kernels.kernel import Kernel
+from autosched.planning import Launch, Plan, Slot, Step
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Gather
+from search_spaces.workloads.expressions.walking import walk
+
+# Backends whose kernels may read and write the same element. Those in CUDA C++ and LLVM's IR tell the compiler that
+# pointers are of distinct memory, and the latter compute elements twice at the end of a dimension.
+_MAY_ALIAS = ("triton",)
+# Takes the tensors and addresses of a call, and whether some are copies.
+Plans = Callable[[Sequence[Any], Sequence[int], bool], Plan]
+
+
+def direct_writes(
+    slots: Sequence[Slot], steps: Sequence[Step], writes: Mapping[int, int], kept: Collection[int]
+) -> dict[int, int]:
+    """The slots of values, among these, that may lie in the memory of the input that they are written to.
+
+    `writes`: by the slot of a whole value that of its input. `kept`: slots that are read after all steps.
+    """
+    parts = {slot.within[0] for slot in slots if slot.within is not None}
+    return {
+        value: target
+        for value, target in writes.items()
+        if value not in kept and value not in parts and _is_direct(steps, value, target)
+    }
+
+
+def _is_direct(steps: Sequence[Step], value: int, target: int) -> bool:
+    maker = next((n for n, step in enumerate(steps) if value in step.writes), None)
+    if maker is None:
+        return False
+    for number, step in enumerate(steps):
+        if not isinstance(step, Launch):
+            # What it returns may be a view of what it reads.
+            if {value, target} & {*step.reads}:
+                return False
+            continue
+        reads = target in {slot for slot, _ in (*step.reads, *step.originals)}
+        if reads and (number > maker or (number == maker and not _reads_where_it_stores(step, value, target))):
+            return False
+    return isinstance(steps[maker], Launch)
+
+
+def _reads_where_it_stores(launch: Launch, value: int, target: int) -> bool:
+    """True for a kernel of one loop nest that reads the input only for the value, and every element where it stores."""
+    kernel = launch.kernel
+    if not isinstance(kernel, Kernel) or kernel.record.backend not in _MAY_ALIAS or launch.originals:
+        return False
+    workload = kernel.workload
+    output = workload.outputs[launch.writes.index(value)]
+    stages = {stage.name: stage for stage in workload.stages}
+    axes = stages[output.name].axes
+    if any(not s.is_pointwise or {*s.axes} - {*axes} for s in workload.stages):
+        return False
+    own = tuple(axis_index(axis.name) for axis in axes)
+    # Of several outputs one may be stored before another's element is read.
+    elsewhere = [s for s in workload.stages if s.name != output.name] if len(workload.outputs) > 1 else []
+    for (slot, offset), given in zip(launch.reads, workload.inputs, strict=True):
+        if slot != target:
+            continue
+        alike = (given.shape, given.effective_strides) == (output.shape, output.effective_strides)
+        read = [e for s in workload.stages for e in walk(s.expression) if _is_of(e, given.name)]
+        if offset or not alike or any(not isinstance(e, Access) or e.index != own for e in read):
+            return False
+        if any(_is_of(e, given.name) for s in elsewhere for e in walk(s.expression)):
+            return False
+    return True
+
+
+def _is_of(expression: object, name: str) -> bool:
+    return isinstance(expression, Access | Gather) and expression.tensor == name
+
+
+class Apart:
+    """A check that inputs written in place share no memory with others.
+
+    `bytes`: that every input covers; `written`: the numbers of those that are written.
+    """
+
+    def __init__(self, bytes: Sequence[int], written: Collection[int]) -> None:
+        self._bytes, self._written = tuple(bytes), frozenset(written)
+        self._known: list[int] = []
+
+    def of(self, tensors: Sequence[Any], first: int) -> list[int]:
+        """The addresses of the inputs from the one of number `first` on."""
+        sizes = self._bytes[first:]
+        return [x.data_ptr() if size else 0 for x, size in zip(tensors[first:], sizes, strict=False)]
+
+    def __call__(self, addresses: list[int]) -> bool:
+        """True if inputs at these addresses are apart."""
+        if addresses == self._known:
+            return True
+        ends = {True: 0, False: 0}
+        covered = zip(addresses, self._bytes, strict=True)
+        for begin, size, number in sorted((a, size, n) for n, (a, size) in enumerate(covered) if size):
+            written = number in self._written
+            if begin < ends[True] or (written and begin < ends[False]):
+                return False
+            ends[written] = max(ends[written], begin + size)
+        self._known = addresses
+        return True
+
+
+class PlansOfWrites:
+    """The plan of a call: that without copies of what kernels write to inputs, where memory allows that."""
+
+    def __init__(self, direct: Plan, copying: Callable[[], Plan], apart: Apart, read: int) -> None:
+        """`copying`: makes the other plan; `read`: the number of inputs whose addresses are known."""
+        self._direct, self._copying, self._apart, self._read = direct, cache(copying), apart, read
+
+    def __call__(self, tensors: Sequence[Any], addresses: Sequence[int], copied: bool) -> Plan:
+        """The plan for these inputs, of which kernels read copies where `copied`."""
+        if copied:
+            return self._copying()
+        rest = self._apart.of(tensors, self._read)
+        return self._direct if self._apart([*addresses[: self._read], *rest]) else self._copying()
