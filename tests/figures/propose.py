@@ -49,6 +49,7 @@ SPACES = (
     (ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt"), H200),
     (attention(64, 2048, 2048, 128, "bfloat16"), H200),
     (ops.softmax(4096, 4096, dtype="bfloat16"), H200),
+    (ops.conv(32, 128, 28, 128, 3, padding=1, dtype="bfloat16", layout="channels_last"), H200),
 )
 PARTS = ("fit", "lower", "features", "predict", "rest")
 # As in `autosched.search`: batches grow with what is known.
