@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -46,6 +46,8 @@ _MAX_K = 2**24
 BY_CONDITION = (*MULTIPLIED, "int8")
 # Longer tiles along an axis of a set gain nothing.
 _LONG = 128
+# So many elements next to each other are read as well as more: two sectors of 32 bytes of float32.
+_COALESCED = 16
 # Up to this extent an axis gets tiles smaller than any other: larger ones would be mostly padding.
 SHORT_AXIS = 16
 
@@ -284,7 +286,7 @@ def _found(workload: Workload, rounded: bool) -> Contraction | None:
         return None
     ((of_a, of_b),) = classes
     rows, columns = (tuple(x for x in one if x not in two) for one, two in ((of_a, of_b), (of_b, of_a)))
-    tiled = _tiled(rows, columns, reduction.axes, [a for d in dots for a in _read(d)])
+    tiled = _tiled(workload, rows, columns, reduction.axes, [a for d in dots for a in _read(d)])
     found = Contraction(workload, axes, rows, columns, reduction.axes, *tiled, dots, operand, results)
     return found if found.ends_with(found.k) else None
 
@@ -322,20 +324,43 @@ def _of(operand: Expression, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 
 
 def _tiled(
-    rows: Sequence[Axis], columns: Sequence[Axis], reduced: Sequence[Axis], read: Sequence[Access]
+    workload: Workload, rows: Sequence[Axis], columns: Sequence[Axis], reduced: Sequence[Axis], read: Sequence[Access]
 ) -> tuple[Axis, Axis, Axis]:
     """The tiled axes: the innermost of those that are long enough, such that every index moves along one of them.
 
-    If every choice leaves an index that moves along two, elements of that operand are gathered.
+    If every choice leaves an index that moves along two, elements of that operand are gathered. Of equally long reduced
+    axes that one is better with which tiles may be ranges of rows and columns: of channels, not of a window's taps.
     """
+    kept = {x.name for x in (*rows, *columns)}
+    adjacent = _adjacent(workload, read)
 
-    def worth(chosen: tuple[Axis, Axis, Axis]) -> tuple[bool, int, tuple[int, ...]]:
-        names = [x.name for x in chosen]
-        length = math.prod(min(x.extent, _LONG) for x in chosen)
+    def long(axis: Axis) -> int:
+        return _LONG if axis.name in adjacent and axis.extent >= _COALESCED else min(axis.extent, _LONG)
+
+    def worth(chosen: tuple[Axis, Axis, Axis]) -> tuple[bool, int, bool, tuple[int, ...]]:
+        names = {x.name for x in chosen}
+        length = math.prod(map(long, chosen))
         places = tuple(axes.index(x) for axes, x in zip((rows, columns, reduced), chosen, strict=True))
-        return not any(why_not_sliced(a, names) for a in read), length, places
+        sliced, ranged = (_are_sliced(read, tiled) for tiled in (names, {*kept, chosen[2].name}))
+        return sliced, length, ranged, places
 
     return max(itertools.product(rows, columns, reduced), key=worth)
+
+
+def _are_sliced(read: Sequence[Access], tiled: Collection[str]) -> bool:
+    return not any(why_not_sliced(a, tiled) for a in read)
+
+
+def _adjacent(workload: Workload, read: Sequence[Access]) -> set[str]:
+    """Axes along which elements of operands lie next to each other."""
+    strides = {t.name: t.effective_strides for t in workload.inputs}
+    return {
+        axis
+        for a in read
+        for index, stride in zip(a.index, strides[a.tensor], strict=True)
+        for axis, step in index.terms
+        if step * stride == 1
+    }
 
 
 def _operand_type(workload: Workload, dots: Sequence[Product], dtypes: dict[str, str], rounded: bool) -> str | None:
