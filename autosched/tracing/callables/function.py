@@ -20,7 +20,7 @@ from autosched.tracing.fusion.partition import NoKernelError, Step, partitions, 
 from autosched.tracing.fusion.region_kernels import RegionKernels
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import translate
-from autosched.tracing.values.values import Fallback, Joined, Leaf, Value
+from autosched.tracing.values.values import Fallback, InParts, Leaf, Value
 from search_spaces import InputError, Target, Workload
 
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
@@ -109,9 +109,9 @@ class TracedFunction:
         return tuple(value for step in self.steps for value in step.values)
 
     @cached_property
-    def in_place(self) -> Mapping[Value, tuple[Joined, int]]:
+    def in_place(self) -> Mapping[Value, tuple[InParts, int]]:
         """The values that are parts of another's memory: that one, and the offset of their first element."""
-        wholes = [v for v in self.made if isinstance(v, Joined) and v.in_place]
+        wholes = [v for v in self.made if isinstance(v, InParts)]
         return {part: (w, offset) for w in wholes for part, offset in zip(w.parts, w.offsets, strict=True)}
 
     @cached_property

@@ -39,8 +39,17 @@ from autosched.tracing.translation.nodes import (
     results_of,
     where,
 )
-from autosched.tracing.translation.parts_in_place import stored_in_parts
-from autosched.tracing.values.values import NUMBER, Fallback, FallbackOperation, Joined, Leaf, Value, values_in
+from autosched.tracing.translation.parts_in_place import part_by_part, stored_in_parts
+from autosched.tracing.values.values import (
+    NUMBER,
+    Fallback,
+    FallbackOperation,
+    Joined,
+    Leaf,
+    Pointwise,
+    Value,
+    values_in,
+)
 from search_spaces import InputError
 from search_spaces.workloads.dtypes import DTYPES, is_integer
 
@@ -196,7 +205,11 @@ class _Translator:
             declared = results_of(node)
             made = self._translated(node, declared, *self._as_read(node))
             self._check_complete(node, made)
-            made = stored_in_parts(node, made) if isinstance(made, Joined) else made
+            match made:
+                case Joined():
+                    made = stored_in_parts(node, made)
+                case Pointwise():
+                    made = part_by_part(node, made, self._known)
             _check_made(made, declared)
             self._note_origin(made, node.name)
             self._constants.note(node, made)

@@ -6,8 +6,8 @@ transposition is a value of its own, and costs nothing until it is stored.
 
 from __future__ import annotations
 
-import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -259,29 +259,45 @@ MOST_JOINED = 64
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Joined(Value):
-    """The parts concatenated along a dimension. `in_groups`: each part is a group of the parts, to be stored.
-
-    `in_place`: each part is stored at its place in the memory of the whole, whose strides it has: no kernel does more.
-    """
+    """The parts concatenated along a dimension. `in_groups`: each part is a group of the parts, to be stored."""
 
     parts: tuple[Value, ...]
     dim: int
     in_groups: bool = False
-    in_place: bool = False
-
-    @property
-    def by_kernels(self) -> bool:
-        return not self.in_place
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        """The first element of each part, in elements of memory, if they are in place."""
-        sizes = (part.shape[self.dim] for part in self.parts[:-1])
-        return tuple(n * self.memory_strides[self.dim] for n in itertools.accumulate(sizes, initial=0))
 
     @property
     def operands(self) -> tuple[Value, ...]:
         return self.parts
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InParts(Value):
+    """Parts that are stored at their places in the memory of the whole: no kernel does more.
+
+    `begins`: the position of each part's first element; `steps`: from one element of a part to the next one, along
+    every dimension. So a part's strides are those of the whole, times `steps`.
+    """
+
+    parts: tuple[Value, ...]
+    begins: tuple[tuple[int, ...], ...]
+    steps: tuple[int, ...]
+
+    @property
+    def by_kernels(self) -> bool:
+        return False
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return self.parts
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The first element of each part, in elements of memory."""
+        return tuple(sum(map(operator.mul, begin, self.memory_strides)) for begin in self.begins)
+
+    @property
+    def strides_of_parts(self) -> tuple[int, ...]:
+        return tuple(step * stride for step, stride in zip(self.steps, self.memory_strides, strict=True))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -11,8 +12,9 @@ from torch import Tensor
 from autosched import TracedFunction
 from autosched.checking import reference
 from autosched.tracing.values.tensor_reads import memory_view
-from autosched.tracing.values.values import Fallback, Value
+from autosched.tracing.values.values import Fallback, InParts, Value
 from search_spaces import Workload
+from search_spaces.workloads.strides import span
 
 # So many functions are traced as one: which of their results share a kernel is decided of every two of them, and that
 # soon takes longer than another capture.
@@ -44,16 +46,23 @@ def computed(
     for step in traced.steps:
         if step.assembled is None:
             (value,) = step.values
-            memory[value] = _called(value, memory)
+            memory[value] = _in_parts(value, memory) if isinstance(value, InParts) else _called(value, memory)
             continue
         views = [memory[v.value].as_strided(v.shape, v.strides, v.offset) for v in step.assembled.inputs]
         workload = step.assembled.workload
         results = evaluate(workload, views)
         for value, output, made in zip(step.values, workload.outputs, results, strict=True):
-            whole = torch.empty(value.elements, dtype=made.dtype)
+            whole = torch.empty(span(value.shape, value.memory_strides), dtype=made.dtype)
             whole.as_strided(output.shape, output.effective_strides).copy_(made)
             memory[value] = whole.as_strided(value.shape, value.memory_strides)
     return tuple(_read(r, memory) for r in traced.results)
+
+
+def _in_parts(value: InParts, memory: dict[Value, Tensor]) -> Tensor:
+    whole = torch.empty(value.elements, dtype=memory[value.parts[0]].dtype).fill_(math.nan)
+    for part, offset in zip(value.parts, value.offsets, strict=True):
+        whole.as_strided(part.shape, value.strides_of_parts, offset).copy_(memory[part])
+    return whole.as_strided(value.shape, value.memory_strides)
 
 
 def _called(value: Value, memory: dict[Value, Tensor]) -> Any:

@@ -7,7 +7,8 @@ products computes all of them, if each has as many taps (missing ones would mult
 
     out[step*u + e - before] = sum over t of x[u - t] * w[step*t + e]
 
-Otherwise it is an ordinary convolution for each residue, whose results alternate.
+Otherwise it is an ordinary convolution for each residue, whose results are stored at their places in the whole; or
+alternate, where a residue has no taps and is 0.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from autosched.tracing.operators.joining_rules import joined
+from autosched.tracing.operators.parts import in_parts
 from autosched.tracing.operators.rules import Result, constant_number, reshape
 from autosched.tracing.operators.view_translation import permute, piece, view
 from autosched.tracing.operators.windows.convolved import Geometry, ordinary, summed
@@ -40,11 +43,16 @@ def transposed(result: Result, x: Value, weight: Value, geometry: Geometry, grou
     turned = _exchanged(result, weight, groups)
     sizes = zip(result.shape[2:], taps, *geometry, strict=True)
     along = [list(_residues(size, *of)) for size, *of in sizes]
-    parts = {
-        chosen: _of_residue(result, x, turned, [r[n] for r, n in zip(along, chosen, strict=True)], groups, finish)
-        for chosen in itertools.product(*(range(len(r)) for r in along))
-    }
-    return _interleaved(result, parts, [len(r) for r in along])
+    chosen = list(itertools.product(*(range(len(r)) for r in along)))
+    of_residue = partial(_of_residue, result, x, turned, groups=groups, finish=finish)
+    if len(chosen) > 1 and all(taps for of in along for taps, *_ in of):
+        parts = [of_residue([r[n] for r, n in zip(along, c, strict=True)]) for c in chosen]
+        steps = (1, 1, *(len(r) for r in along))
+        if (made := in_parts(result.of(Value), parts, [(0, 0, *c) for c in chosen], steps)) is not None:
+            return made
+    longest = [[(*rest, of[0][-1]) for *rest, _ in of] for of in along]
+    parts_of = {c: of_residue([r[n] for r, n in zip(longest, c, strict=True)]) for c in chosen}
+    return _interleaved(result, parts_of, [len(r) for r in along])
 
 
 def _by_columns(result: Result, x: Value, weight: Value, geometry: Geometry, groups: int, finish: Finish) -> Value:
@@ -138,7 +146,7 @@ def _residues(size: int, taps: int, step: int, before: int, spacing: int) -> Ite
         first = next((r for r in range(min(apart, taps)) if (residue + before - spacing * r) % step == 0), None)
         own = range(0) if first is None else range(first, taps, apart)
         last = own[-1] if own else 0
-        yield own, (residue + before - spacing * last) // step, apart * spacing // step, -(-size // step)
+        yield own, (residue + before - spacing * last) // step, apart * spacing // step, -(-(size - residue) // step)
 
 
 def _of_residue(

@@ -211,6 +211,34 @@ def test_a_transposed_convolution_to_patches_is_one_kernel(size: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "follow",
+    [
+        lambda y, s: y,
+        lambda y, s: F.silu(y * 0.5) + 1,
+        lambda y, s: F.gelu(y * s) + torch.arange(y.shape[3]),
+        lambda y, s: y * y.sigmoid() + y,
+    ],
+    ids=["nothing", "activation", "broadcast operands", "several readers"],
+)
+def test_residues_of_a_transposed_convolution_and_what_follows_are_stored_in_place(
+    follow: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    image, weight, scale = R(2, 4, 5, 6), R(4, 3, 3, 3), R(1, 3, 1, 1)
+    traced = checked(lambda x, w, s: follow(F.conv_transpose2d(x, w, stride=2, padding=1), s), image, weight, scale)
+    copies = [w for w in traced.launched if all(s.is_pointwise for s in w.stages)]
+    assert all(math.prod(w.outputs[0].shape) < weight.numel() for w in copies), str(traced)
+    assert len(traced.launched) - len(copies) == 4
+
+
+def test_residues_that_reductions_read_are_stored_before() -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        made = F.conv_transpose2d(x, w, stride=2)
+        return F.relu(made) + made.sum((2, 3), keepdim=True)
+
+    checked(function, R(2, 4, 5, 6), R(4, 3, 3, 3))
+
+
+@pytest.mark.parametrize(
     "first",
     [
         lambda x, w: F.conv2d(x, w, padding=1),
