@@ -15,7 +15,7 @@ from torch import Tensor, fx
 
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
-from autosched.torch_compile.early_launches import with_early_launches
+from autosched.torch_compile.early_launches import in_the_faster_order
 from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of, why_failed
 from autosched.torch_compile.kernel_cache import replay
 from autosched.torch_compile.options import Options
@@ -83,18 +83,22 @@ class GraphCompiler:
     def _of_kernels(
         self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str], others: Others, timed: bool
     ) -> tuple[tuple[Part, ...], GraphReport]:
-        """The parts of a graph. `timed`: with its kernels launched in the faster order."""
+        """The parts of a graph. `timed`: the order of its launches is, and not that which is known to be faster."""
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)
         seconds: Mapping[Maker, float] = {}
-        orders: Mapping[Order, float] = {}
-        if timed:
-            parts, orders = self._in_the_faster_order(divided, parts, kernels)
+
+        def seconds_of(orders: Mapping[Order, tuple[Part, ...]]) -> Mapping[Order, float] | str:
+            calls = {order: self._call_of(divided, made) for order, made in orders.items()}
+            return seconds_of_graph(divided, _known(kernels), calls)
+
+        ordered = in_the_faster_order(parts, self.options.graphs, seconds_of if timed else None)
+        parts = ordered.parts
         if (len(parts) > 1 or divided.writes) and self.options.tunes and not self.options.strict:
             parts, seconds = self._whole_or_parts(divided, parts, kernels, others)
-        if not any(part.choice.kernel for part in parts):
-            orders = {}
-        report = GraphReport(self.kind, reports_of(parts), (), tuple(seconds.items()), tuple(orders.items()))
+        report = GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
+        if any(part.choice.kernel for part in parts):
+            report = replace(report, order=ordered.order, orders=ordered.seconds)
         return parts, report
 
     def _work(self, problems: Mapping[str, TracedProblem | str]) -> TuningWork | None:
@@ -197,25 +201,6 @@ class GraphCompiler:
         """The kernels of a segment as the whole graph launches them: a slow host must not decide against them."""
         divided = DividedGraph.of(segment.module, segment.examples, segment.weights)
         return self._call_of(divided, [Part(divided.whole, kernel, Choice("autosched", kernel))])
-
-    def _in_the_faster_order(
-        self, divided: DividedGraph, parts: tuple[Part, ...], kernels: Mapping[str, TracedKernel | str]
-    ) -> tuple[tuple[Part, ...], Mapping[Order, float]]:
-        """The parts with kernels in the order in which the graph is faster, and the seconds of both orders."""
-        try:
-            early = with_early_launches(parts)
-        except Exception as error:
-            # A user's model runs all the same.
-            _log.info("no kernel is launched early: %s: %s", type(error).__name__, first_line(error))
-            return parts, {}
-        if early is None:
-            return parts, {}
-        orders: dict[Order, tuple[Part, ...]] = {"in order": parts, "early": early}
-        calls = {order: self._call_of(divided, made) for order, made in orders.items()}
-        seconds = seconds_of_graph(divided, _known(kernels), calls)
-        if isinstance(seconds, str) or not seconds:
-            return parts, {}
-        return orders[min(seconds, key=lambda order: seconds[order])], seconds
 
     def _whole_or_parts(
         self,

@@ -3,7 +3,8 @@
 An entry is a file next to the user's log, `kernels/<key>`: the record that was chosen, its program and its binaries.
 Its key is made of all that these follow from: the workload, the device, the contents of the logs, and the versions of
 everything. Only exact records have entries. The binaries of a kernel that begins early (`kernels.early_kernels`) are an
-entry of their own. What cannot be read is a miss; the check before a kernel's first use is as without the cache.
+entry of their own, and so is the faster order of a graph's launches. What cannot be read is a miss; the check before a
+kernel's first use is as without the cache.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
 
@@ -29,6 +30,7 @@ from autosched.machine.devices import processor
 from autosched.machine.entries import sealed, unsealed, write_entry
 from autosched.replaying.replay import kernels_of_cuts, log_paths
 from autosched.replaying.replay import replay as from_logs
+from autosched.torch_compile.reports import Order
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.traced import loaded
 from search_spaces import Target, Workload
@@ -74,6 +76,21 @@ def early_kernels(kernels: Iterable[Kernel]) -> dict[str, Kernel]:
             known[name] = made
             _write(keys[name], pickle.dumps(made))
     return {name: loaded_early(wanted[name], artefact) for name, artefact in known.items()}
+
+
+def faster_order(graph: str, target: Target) -> Order | None:
+    """The order of launches in which a graph was faster, if that is known; `graph`: its parts and kernels."""
+    body = _read(_order_key(graph, target), bytes)
+    return next((order for order in get_args(Order) if body == order.encode()), None)
+
+
+def remember_order(graph: str, target: Target, order: Order) -> None:
+    """Note the order in which a graph is faster, for `faster_order`."""
+    _write(_order_key(graph, target), order.encode())
+
+
+def _order_key(graph: str, target: Target) -> str:
+    return _key(repr(("order", graph, _versions(target))))
 
 
 def _early_key(kernel: Kernel) -> str:

@@ -45,13 +45,14 @@ class GraphReport:
 
     `sizes`: those that it is called at, where they change; the report without any is of all sizes without kernels.
     `seconds`: latency of the whole graph in parts, those of autosched among them, and by others, where it was timed;
-    `orders`: in parts, with its kernels launched in either order, of which the faster was taken.
+    `order`: of the launches of its kernels; `orders`: latency in parts with either, where it was timed.
     """
 
     kind: Kind
     parts: tuple[PartReport, ...]
     sizes: tuple[int, ...] = ()
     seconds: tuple[tuple[Maker, float], ...] = ()
+    order: Order = "in order"
     orders: tuple[tuple[Order, float], ...] = ()
 
     @property
@@ -85,10 +86,7 @@ class GraphReport:
 
     @property
     def _ordered(self) -> str:
-        if not self.orders:
-            return ""
-        order, _ = min(self.orders, key=lambda each: each[1])
-        return f", launched {order}{_timed(self.orders)}"
+        return f", launched {self.order}{_timed(self.orders)}" if self.orders or self.order == "early" else ""
 
     def __str__(self) -> str:
         graph = f"{self.kind} graph{' at ' * bool(self.sizes)}{', '.join(map(str, self.sizes))}"

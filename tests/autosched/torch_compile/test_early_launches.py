@@ -102,6 +102,23 @@ def test_nothing_is_compiled_again_where_nothing_is_timed(launched: list[tuple[K
     assert not reports[0].orders
 
 
+@pytest.mark.parametrize(("seconds", "order"), [(0.5, "early"), (2.0, "in order")])
+def test_where_nothing_is_timed_the_order_is_the_one_that_was_faster(
+    seconds: float, order: str, timed: dict[str, float], launched: list[tuple[Kernel, ...]]
+) -> None:
+    timed["early"] = seconds
+    check(compiled()[0])
+    torch.compiler.reset()
+    called, reports = compiled("reduce-overhead")
+    check(called)
+    assert [early(kernel) for kernel in launched[-1]] == [order == "early"] * len(launched[-1])
+    assert ("launched early" in str(reports[0])) == (order == "early")
+    torch.compiler.reset()
+    # Not as a CUDA graph: of that nothing was timed.
+    check(compiled("default")[0])
+    assert not any(map(early, launched[-1]))
+
+
 def test_another_process_compiles_them_no_more(timed: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
     timed["early"] = 0.5
     check(compiled()[0])

@@ -105,5 +105,5 @@ def test_kernels_that_run_once_for_a_constant_are_launched_as_ever() -> None:
 @needs_nvrtc
 def test_older_gpus_have_no_such_wait() -> None:
     early = program(CUDA, ROWS, {}).launched_early
-    with pytest.raises(CompileError, match="requires .target sm_90"):
+    with pytest.raises(CompileError, match=r"requires \.target sm_90"):
         CUDA.compile(CUDA.render(early, "", A100), early, A100)
