@@ -44,8 +44,12 @@ def remember(record: TuningRecord) -> None:
         _remember(record, record.measurement.source, record.measurement)
 
 
-def ensure_right(record: TuningRecord, schedule: Schedule, artefact: Artefact, launcher: Launcher) -> None:
+def ensure_right(
+    record: TuningRecord, schedule: Schedule, artefact: Artefact, launcher: Launcher, tried: bool = False
+) -> None:
     """Check a loaded kernel, unless it is known to be right.
+
+    `tried`: the record's kernel ran here, and this code differs in a wait alone: it needs no process of its own.
 
     Raises:
         AutoschedError: it is not right; the message describes the error.
@@ -55,7 +59,7 @@ def ensure_right(record: TuningRecord, schedule: Schedule, artefact: Artefact, l
     assert made is not None
     if checked_kernels().latency_s(_key(record, made)) is not None:
         return
-    if record.measurement.ok and record.measurement.source == made:
+    if tried or (record.measurement.ok and record.measurement.source == made):
         _check_here(record, launcher)
         found = record.measurement
     else:

@@ -317,14 +317,15 @@ def checked_kernel(
     artefact: Artefact,
     launcher: Launcher,
     workload: Workload | None = None,
+    tried: bool = False,
 ) -> Kernel:
-    """The kernel of loaded code, checked before its first use on this machine.
+    """The kernel of loaded code, checked before its first use on this machine. `tried`: as `first_use.ensure_right`.
 
     Raises:
         AutoschedError: its results are wrong, or it cannot be checked; its code is unloaded.
     """
     try:
-        first_use.ensure_right(record, schedule, artefact, launcher)
+        first_use.ensure_right(record, schedule, artefact, launcher, tried)
     except Exception:
         # Whatever the reason, nobody calls it.
         launcher.unload()
