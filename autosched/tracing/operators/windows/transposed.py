@@ -50,7 +50,7 @@ def transposed(result: Result, x: Value, weight: Value, geometry: Geometry, grou
         steps = (1, 1, *(len(r) for r in along))
         if (made := in_parts(result.of(Value), parts, [(0, 0, *c) for c in chosen], steps)) is not None:
             return made
-    longest = [[(*rest, of[0][-1]) for *rest, _ in of] for of in along]
+    longest = [[(taps, place, spacing, of[0][-1]) for taps, place, spacing, _ in of] for of in along]
     parts_of = {c: of_residue([r[n] for r, n in zip(longest, c, strict=True)]) for c in chosen}
     return _interleaved(result, parts_of, [len(r) for r in along])
 
