@@ -18,6 +18,7 @@ import json
 import os
 import queue
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -77,16 +78,18 @@ def measured(path: Path, trials: int, log: Path) -> Row:
 
 def sample(options: argparse.Namespace) -> list[Path]:
     """The modules drawn, in the order in which they are measured."""
-    files = chosen(options)
-    return random.Random(options.seed).sample(files, min(options.sample, len(files)))
+    files = chosen(argparse.Namespace(**{**vars(options), "only": ""}))
+    drawn = random.Random(options.seed).sample(files, min(options.sample, len(files)))
+    return [path for path in drawn if re.search(options.only, name_of(path))]
 
 
 def run(options: argparse.Namespace) -> None:
     known = {row.name for row in read(options.out)}
     todo = [path for path in sample(options) if name_of(path) not in known]
-    gpus: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in range(options.gpus):
-        gpus.put(number)
+    gpus: queue.SimpleQueue[str] = queue.SimpleQueue()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    for gpu in visible.split(",") if visible else map(str, range(options.gpus)):
+        gpus.put(gpu)
     end = time.monotonic() + options.seconds
     with ThreadPoolExecutor(options.gpus) as pool, options.out.open("a", encoding="utf-8") as out:
         for row in pool.map(lambda path: _in_a_process(path, options, gpus, end), todo):
@@ -96,14 +99,14 @@ def run(options: argparse.Namespace) -> None:
                 print(f"{row.name} {row.ratios} {row.reason[-300:]}", file=sys.stderr, flush=True)
 
 
-def _in_a_process(path: Path, options: argparse.Namespace, gpus: queue.SimpleQueue[int], end: float) -> Row | None:
+def _in_a_process(path: Path, options: argparse.Namespace, gpus: queue.SimpleQueue[str], end: float) -> Row | None:
     left = end - time.monotonic()
     if left <= 0:
         return None
     gpu = gpus.get()
     command = [sys.executable, __file__, str(path), str(options.out), "--one", "--trials", str(options.trials)]
     # One log for each GPU: processes that tune wait for each other's log.
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": str(gpu)}
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": gpu}
     try:
         ended = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=min(options.each, left), check=False
@@ -160,7 +163,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--levels", nargs="+", default=["1", "2"])
-    parser.add_argument("--only", default="", help="a regular expression that names of modules match")
+    parser.add_argument("--only", default="", help="a regular expression: those of the sample whose names match")
     parser.add_argument("--trials", type=int, default=48, help="of every kernel")
     parser.add_argument("--seconds", type=float, default=1500.0)
     parser.add_argument("--each", type=float, default=240.0)
