@@ -3,9 +3,9 @@
     wmma    wmma.m16n16k16: the layout of sums is undocumented, so only dots may add to them (Volta)
     volta   mma.m8n8k4, for all others there: a warp computes 16 x 16, four products of 8 x 8 side by side
     warp    mma.m16n8: a warp computes 16 x 8 at once (later ones)
-    fma     every thread multiplies a block of rows by a block of columns
+    fma     every thread multiplies blocks of rows by blocks of columns
 
-Dots that fit no unit (float32 as ieee, tiles of odd sizes) are computed by fused multiply-adds.
+Dots that fit no unit (float32 as ieee, float64, tiles of odd sizes) are computed by fused multiply-adds.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ STEP_BYTES = 32
 VOLTA_STEP = 8
 # Rows of the instruction of a quarter of a warp (m8n8k4).
 _QUAD = (8, 8, 4)
+# Sizes that lanes are divided into.
+_POWERS = (1, 2, 4, 8, 16, 32)
 # Lane digits of the four products that a warp of Volta computes at once.
 _FIRST_QUAD, _SECOND_QUAD = Digit("lane", 2, 4), Digit("lane", 2, 8)
-# Neighbours of a thread in a block of the accumulator, for fused multiply-adds: one load of 16 bytes covers them.
-_BLOCK = 4
+# Neighbours of a thread in a block of the accumulator, for fused multiply-adds, and bytes of the load that covers them.
+_BLOCK, _BLOCK_BYTES = 4, 16
 
 Kind = Literal["warp", "wmma", "volta", "fma"]
 
@@ -54,7 +56,7 @@ class DotPlan:
     """A dot: its axes, where `rows` are those of the instruction, their extents, and its division among warps.
 
     `along_k`: for the operand with the rows and the one with the columns, true if neighbours along k are neighbours in
-    memory. `turned`: the stored result has neighbours along the rows.
+    shared memory. `turned`: the stored result has neighbours along the rows.
     """
 
     kind: Kind
@@ -83,7 +85,7 @@ class DotPlan:
     def step(self) -> int:
         """Products along k of operands that are loaded at once."""
         if self.kind == "fma":
-            return math.gcd(self.depth, _BLOCK)
+            return math.gcd(self.depth, _BLOCK) if any(self.along_k) else 1
         return VOLTA_STEP if self.kind == "volta" else STEP_BYTES // self.element_bytes
 
     @property
@@ -114,7 +116,8 @@ class DotPlan:
                 rows, columns = (self.chunk_layout[x] for x in self.axes)
                 return simplified((*rows, Digit("register", self.row_tiles))), columns
             case "fma":
-                return _blocks((self.m, self.n), self.along_k, (self.row_warps, self.column_warps))
+                block = min(_BLOCK, _BLOCK_BYTES // self.element_bytes)
+                return _blocks((self.m, self.n), self.along_k, (self.row_warps, self.column_warps), block)
 
     @cached_property
     def chunk_layout(self) -> Layout:
@@ -256,27 +259,40 @@ def _factors(warps: int) -> Iterator[tuple[int, int]]:
                 yield rows, columns
 
 
-def _blocks(extents: tuple[int, int], along_k: tuple[bool, bool], warps: tuple[int, int]) -> tuple[Spread, Spread]:
+def _blocks(
+    extents: tuple[int, int], along_k: tuple[bool, bool], warps: tuple[int, int], block: int
+) -> tuple[Spread, Spread]:
     """Blocks of rows by columns for threads that multiply them by themselves.
 
-    Neighbours in memory are neighbours in registers, so that they are loaded in vectors; in operands read along k,
-    neighbours are in neighbouring lanes, which then read from different banks.
+    Neighbours in shared memory are neighbours in registers, so that they are loaded in vectors; in operands read along
+    k, neighbours are in neighbouring lanes, which then read from different banks. Of the lanes' arrangements that leave
+    none idle, the one whose threads load the least.
     """
-    left = [extents[0] // warps[0], extents[1] // warps[1]]
-    blocks = [1 if k else math.gcd(size, _BLOCK) for size, k in zip(left, along_k, strict=True)]
-    lanes = [math.gcd(left[0] // blocks[0], 4), 1]
-    lanes[1] = math.gcd(left[1] // blocks[1], WARP // lanes[0])
-    lanes[0] = math.gcd(left[0] // blocks[0], WARP // lanes[1])
-    places = ((1, 1), (lanes[0], warps[0]))
+    left = [size // of_warps for size, of_warps in zip(extents, warps, strict=True)]
+    blocks = [1 if k else math.gcd(size, block) for size, k in zip(left, along_k, strict=True)]
+    counts = [size // of_block for size, of_block in zip(left, blocks, strict=True)]
+    found = [(r, math.gcd(counts[1], WARP // r)) for r in _POWERS if counts[0] % r == 0]
+    lanes = max(found, key=lambda x: (x[0] * x[1], -(left[0] // x[0] + left[1] // x[1]), x[1]))
     rows, columns = (
         simplified(
             (
                 Digit("register", blocks[i]),
-                Digit("lane", lanes[i], places[i][0]),
-                Digit("warp", warps[i], places[i][1]),
+                *_interleaved(lanes)[i],
+                Digit("warp", warps[i], (1, warps[0])[i]),
                 Digit("register", left[i] // (blocks[i] * lanes[i])),
             )
         )
         for i in range(2)
     )
     return rows, columns
+
+
+def _interleaved(lanes: tuple[int, int]) -> tuple[Spread, Spread]:
+    """Digits of lanes along rows and columns: the least bit counts columns, the next ones rows, the others columns.
+
+    Two quarters of a warp that load 16 bytes a lane share a cycle of shared memory if every lane reads what its
+    neighbour, or the one after that, reads; a warp then takes two cycles instead of four for either operand.
+    """
+    rows, columns = lanes
+    first = math.gcd(columns, 2)
+    return (Digit("lane", rows, first),), (Digit("lane", first), Digit("lane", columns // first, first * rows))

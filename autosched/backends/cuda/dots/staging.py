@@ -19,7 +19,7 @@ from autosched.backends.cuda.language.scope import call
 from autosched.backends.cuda.language.types import memory_type
 from autosched.backends.cuda.memory.places import Place, vectors
 from autosched.backends.cuda.printer import KernelPrinter
-from autosched.backends.cuda.registers.layouts import Layout, blocked, registers
+from autosched.backends.cuda.registers.layouts import Layout, blocked, registers, transposing
 from autosched.backends.cuda.registers.layouts import vector as neighbours
 from autosched.backends.cuda.registers.tiles import Held
 from autosched.backends.printing.scope import Block
@@ -70,7 +70,10 @@ class Staging:
         slower, fastest = stage.axes
         size = bytes_at_once(buffer, load, stage, self.printer.indexing)
         extents = {x: load.dst.extent(x) for x in (fastest, slower)}
-        layout = blocked(extents, self.printer.warps, size // stage.element_bytes)
+        if load.dst.name in self.operands.transposed:
+            layout = transposing({slower: extents[slower], fastest: extents[fastest]}, self.printer.warps)
+        else:
+            layout = blocked(extents, self.printer.warps, size // stage.element_bytes)
         at = address(buffer, load.slices, self.printer.indexing.extents)
         place = self.printer.places.place(at, layout)
         return Copy(load, stage, layout, place, size, is_asynchronous(self.printer.features, size))
