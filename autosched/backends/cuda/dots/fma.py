@@ -20,7 +20,8 @@ from autosched.backends.cuda.language.types import VECTOR_BYTES, held_type, memo
 from autosched.backends.cuda.registers.layouts import register_offset, thread_offset, vector
 from autosched.backends.cuda.registers.tiles import Held
 
-# Multiply-adds of a thread in straight code: 16 bytes each, that many fill a fraction of the instruction cache.
+# Multiply-adds of a thread in straight code: 8 steps of the most sums that fit registers. ptxas 13 loads a step ahead
+# in so many, and delays loads to their uses in twice as many.
 _UNROLLED = 1024
 
 
@@ -38,13 +39,14 @@ class FmaDot:
         return self.plan.depth // self.plan.step
 
     @property
-    def products(self) -> int:
-        """Multiply-adds of a thread."""
-        return math.prod(self.plan.registers) * self.plan.depth
+    def unrolled(self) -> int:
+        """Steps in straight code: a divisor of their number, even if that is."""
+        most = _UNROLLED // (math.prod(self.plan.registers) * self.plan.step)
+        return math.gcd(self.steps, max(2, 1 << (most.bit_length() - 1))) if most else math.gcd(self.steps, 2)
 
     def lines(self) -> Iterator[str]:
         """The whole dot."""
-        yield f"{UNROLL} {max(1, _UNROLLED * self.steps // self.products)}"
+        yield f"{UNROLL} {self.unrolled}"
         yield f"for (int step = 0; step < {self.steps}; ++step) {{"
         yield from (f"    {line}" for line in (self.parts(""), *self.take(""), *self.multiply("")))
         yield "}"

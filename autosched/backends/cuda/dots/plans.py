@@ -10,6 +10,7 @@ Dots that fit no unit (float32 as ieee, float64, tiles of odd sizes) are compute
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -262,17 +263,30 @@ def _factors(warps: int) -> Iterator[tuple[int, int]]:
 def _blocks(
     extents: tuple[int, int], along_k: tuple[bool, bool], warps: tuple[int, int], block: int
 ) -> tuple[Spread, Spread]:
-    """Blocks of rows by columns for threads that multiply them by themselves.
+    """Blocks of rows by columns for threads that multiply them by themselves, of at most `block` neighbours.
 
     Neighbours in shared memory are neighbours in registers, so that they are loaded in vectors; in operands read along
-    k, neighbours are in neighbouring lanes, which then read from different banks. Of the lanes' arrangements that leave
-    none idle, the one whose threads load the least.
+    k, neighbours are in neighbouring lanes, which then read from different banks. Of the arrangements that leave the
+    fewest lanes idle, the one with the fewest loads; of equals the one with more columns of a thread, which multiply
+    the same register one after the other.
     """
     left = [size // of_warps for size, of_warps in zip(extents, warps, strict=True)]
-    blocks = [1 if k else math.gcd(size, block) for size, k in zip(left, along_k, strict=True)]
-    counts = [size // of_block for size, of_block in zip(left, blocks, strict=True)]
-    found = [(r, math.gcd(counts[1], WARP // r)) for r in _POWERS if counts[0] % r == 0]
-    lanes = max(found, key=lambda x: (x[0] * x[1], -(left[0] // x[0] + left[1] // x[1]), x[1]))
+    sizes = [
+        [1] if k else [x for x in _POWERS if x <= block and size % x == 0]
+        for size, k in zip(left, along_k, strict=True)
+    ]
+    found = [
+        (blocks, (rows, math.gcd(left[1] // blocks[1], WARP // rows)))
+        for blocks in itertools.product(*sizes)
+        for rows in _POWERS
+        if left[0] % (blocks[0] * rows) == 0
+    ]
+
+    def loads(blocks: Sequence[int], lanes: Sequence[int]) -> int:
+        vectors = (_BLOCK if k else size for size, k in zip(blocks, along_k, strict=True))
+        return sum(-(-x // (count * size)) for x, count, size in zip(left, lanes, vectors, strict=True))
+
+    blocks, lanes = max(found, key=lambda x: (math.prod(x[1]), -loads(*x), x[1]))
     rows, columns = (
         simplified(
             (

@@ -24,10 +24,6 @@ from search_spaces.programs.statements import Dot, Fill, For, Load, Statement
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.workloads.dtypes import is_promoted
 
-# Multiply-adds of a thread in the straight code of an iteration: 64 KiB, half of what the instruction cache of a
-# multiprocessor has had since Volta (Jia et al. 2018, "Dissecting the NVIDIA Volta GPU Architecture", section 3.7).
-_MOST_PRODUCTS = 4096
-
 
 class Dots:
     """The `Products` of one kernel, for any units of its device."""
@@ -115,7 +111,7 @@ class Dots:
         if found.steps % 2 or not all(copy.asynchronous for copy in copies):
             return None
         if isinstance(found, FmaDot):
-            return found if not any(found.plan.along_k) and found.products <= _MOST_PRODUCTS else None
+            return None if any(found.plan.along_k) else found
         return found if isinstance(found, WarpDot) else None
 
     def _is_staged(self, s: Statement) -> bool:
