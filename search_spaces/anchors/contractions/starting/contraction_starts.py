@@ -254,7 +254,15 @@ class _Starts:
         if self.specialized:
             yield from self._of_warp_groups(_WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ()))
         yield from self._of_short_rows()
-        yield from self._of_multiply_adds()
+        yield from self._of_multiply_adds() if self._by_multiply_adds else self._of_tiles()
+        rows, columns = (class_positions(form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
+        swap, thin = rows <= columns, min(rows, columns)
+        for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
+            m, n = (thin, wide) if swap else (wide, thin)
+            yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
+
+    def _of_tiles(self) -> Iterator[Values]:
+        """Programs of one tile, and persistent ones."""
         early = _EARLY_START_TILES if not self.target.features.copy_bytes else ()
         for m, n, k_bytes, warps, stages in early + _START_TILES:
             own = {"warps": warps, "stages": stages}
@@ -262,17 +270,14 @@ class _Starts:
             yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own)
             if self._as_given:
                 yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own, **self._as_given)
-        rows, columns = (class_positions(form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
-        swap, thin = rows <= columns, min(rows, columns)
-        for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
-            m, n = (thin, wide) if swap else (wide, thin)
-            yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
+
+    @property
+    def _by_multiply_adds(self) -> bool:
+        """True if no matrix instruction computes the dots."""
+        return not self.target.features.multiplying(multiplied(self.form.dtype, self.form.workload.precision))
 
     def _of_multiply_adds(self) -> Iterator[Values]:
-        """Programs of one tile for dots that no matrix instruction computes."""
-        form, features = self.form, self.target.features
-        if features.multiplying(multiplied(form.dtype, form.workload.precision)):
-            return
+        """Programs of one tile for such dots."""
         ways = {x: _by_pointers(self.knobs[x]) for x in LOADS}
         for m, n, k_bytes, warps, stages in _MULTIPLY_ADD_START_TILES:
             own = {**ways, "store": "pointer", "warps": warps, "stages": stages}
@@ -350,6 +355,7 @@ class _Starts:
         least = least_tile(self.form.dtype, self.form.workload.precision, self.target)
         swap = self.form.m.extent < self.form.n.extent and self.form.m.extent <= least.rows
         yield from self._of_short_rows()
+        yield from self._of_multiply_adds() if self._by_multiply_adds else ()
         for m, n, k_bytes, kind, warps, stages in _FUSED_WARP_GROUP_STARTS if self.specialized else ():
             own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages, "subtiles": 4}
             for swapped in (False, True):
