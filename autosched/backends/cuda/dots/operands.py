@@ -30,6 +30,8 @@ from search_spaces.programs.tiles import Tile
 # Iterations in shared memory of operands that come through registers: one is read, the next is written. More are on
 # their way in registers.
 BY_REGISTERS = 2
+# Bytes of elements that may be copied one by one: those of the smallest asynchronous copies (PTX ISA, cp.async).
+_COPIED_ALONE = 4
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Operands:
     """Plans and operands of the dots of a kernel.
 
     `plans`: by a dot's identity; `sums`: the same by the name of its accumulator; `stages`: the layout of every operand
-    in shared memory; `staged`: those that are copied there; `read_back`: those among them that other statements read
+    in shared memory; `staged`: those that are copied there; `transposed`: those among them whose neighbours in memory
+    are not neighbours in shared memory; `read_back`: those among them that other statements read
     too; `first_uses`: for the others, the dots that multiply them first after they were computed, by identity and name;
     `complete`: the accumulators that are complete after a statement, by its identity; `through_registers`: nothing is
     copied asynchronously.
@@ -47,6 +50,7 @@ class Operands:
     sums: Mapping[str, DotPlan]
     stages: Mapping[str, Stage]
     staged: frozenset[str]
+    transposed: frozenset[str]
     read_back: frozenset[str]
     first_uses: frozenset[tuple[int, str]]
     complete: Mapping[int, tuple[str, ...]]
@@ -64,7 +68,12 @@ class Operands:
                 makers[name].append(s)
         staged = {x for x, made in makers.items() if all(isinstance(s, Load) and _is_copied(program, s) for s in made)}
         fastest = {x: _fastest(program, t, makers[x][0]) for x, t in multiplied.items()}
-        found = dot_plans(dots, tiles, fastest, dict(_sums(kernel)), kernel.launch.num_warps, features)
+        own = dict(_sums(kernel)), kernel.launch.num_warps, features
+        found = dot_plans(dots, tiles, fastest, *own)
+        transposed = {x for x in staged if _is_transposed(x, dots, found, fastest[x])}
+        if transposed:
+            fastest |= {x: _other(multiplied[x], fastest[x]) for x in transposed}
+            found = dot_plans(dots, tiles, fastest, *own)
         plans = {id(d): plan for d, plan in zip(dots, found, strict=True)}
         swizzled = {x: all(_takes_chunks(plans[id(d)], fastest[x]) for d in _users(dots, x)) for x in multiplied}
         stages = {x: Stage.of(t, fastest[x], swizzled[x]) for x, t in multiplied.items()}
@@ -74,6 +83,7 @@ class Operands:
             sums={d.dst.name: plans[id(d)] for d in reversed(dots)},
             stages=stages,
             staged=frozenset(staged),
+            transposed=frozenset(transposed),
             read_back=frozenset(others & staged),
             first_uses=frozenset(_first_uses(kernel.body)),
             complete=_complete(kernel),
@@ -148,6 +158,19 @@ def _first_uses(body: Sequence[Statement]) -> Iterator[tuple[int, str]]:
 
 def _users(dots: Iterable[Dot], tile: str) -> list[Dot]:
     return [d for d in dots if tile in (d.a, d.b)]
+
+
+def _is_transposed(tile: str, dots: Sequence[Dot], plans: Sequence[DotPlan], fastest: str) -> bool:
+    """True if an operand that memory has along k is transposed on its way, for the outer products of every k.
+
+    Copies are of single elements then, of the four bytes that are copied asynchronously at least.
+    """
+    users = [plan for dot, plan in zip(dots, plans, strict=True) if tile in (dot.a, dot.b)]
+    return all(f.kind == "fma" and f.k == fastest and f.element_bytes >= _COPIED_ALONE for f in users)
+
+
+def _other(tile: Tile, axis: str) -> str:
+    return next(x for x in tile.axes if x != axis)
 
 
 def _takes_chunks(plan: DotPlan, fastest: str) -> bool:

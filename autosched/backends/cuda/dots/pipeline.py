@@ -17,6 +17,15 @@ so that one is in flight while another is stored:
         if (step == 1) { put_a_k_0(k_0 + 1); load_b_k_0(k_0 + 1); }
         if (step == 3) { put_b_k_0(k_0 + 1); load_a_k_0(k_0 + 2); }
     }
+
+A dot with many instructions a step is a loop of some of its steps at a time, whose parts are one step ahead:
+
+    for (int begin = 0; begin < 32; begin += 8)
+        for (int step = 0; step < 8; ++step) {    unrolled
+            if (step == 7 && begin == 24) { await_copies<2>(); __syncthreads(); slot = slot == 3 ? 0 : slot + 1; }
+            take(step == 7 && begin == 24 ? 0 : begin + step + 1, (step + 1) % 2);
+            …                                     a step of the dot
+        }
 """
 
 from __future__ import annotations
@@ -39,6 +48,11 @@ class Steps(Protocol):
 
     @property
     def steps(self) -> int: ...
+
+    @property
+    def unrolled(self) -> int:
+        """Steps in straight code; 0: all of them."""
+        ...
 
     def parts(self, sets: str) -> str:
         """The definition of `sets` sets of parts."""
@@ -66,23 +80,32 @@ class Pipeline:
         self, print_body: Callable[[Mapping[str, str]], None], steps: Callable[[Mapping[str, str]], Steps | None]
     ) -> None:
         """Print the loop. Its body, and the steps of its only dot if it is one, get the places of all staged tiles."""
-        rings = {c.load.dst.name: self._place(c) for c in self.copies}
+        counts = {c.load.dst.name: slots(self.depth, c.asynchronous) for c in self.copies}
+        firsts = {c.load.dst.name: self.shared.place(counts[c.load.dst.name] * c.stage.bytes) for c in self.copies}
+
+        def places(slot: Callable[[int], str]) -> dict[str, str]:
+            each = ((c.load.dst.name, c.stage.bytes) for c in self.copies)
+            return {x: f"{firsts[x]} + {slot(counts[x])} * {n}" if counts[x] > 1 else firsts[x] for x, n in each}
+
+        rings = places(lambda count: f"{self.turns.counter} % {count}")
         open_braces(self._block, "")
         if self.depth == 1:
             self._at_once(rings, print_body)
         else:
-            self._ahead(rings, print_body, steps(rings))
+            found = steps(rings)
+            if found is not None and found.unrolled:
+                found = steps(places(lambda _: self._slot))
+            self._ahead(rings, print_body, found)
         self._block.close()
 
     @property
     def _block(self) -> Block:
         return self.staging.block
 
-    def _place(self, copy: Copy) -> str:
-        """The place of a tile in shared memory, in the iteration of the loop's variable."""
-        count = slots(self.depth, copy.asynchronous)
-        first = self.shared.place(count * copy.stage.bytes)
-        return first if count == 1 else f"{first} + {self.turns.counter} % {count} * {copy.stage.bytes}"
+    @property
+    def _slot(self) -> str:
+        """The variable with the slot whose parts are taken."""
+        return f"slot_{self.turns.counter}"
 
     def _open(self, first: str, end: str) -> None:
         self.turns.open_loop(self._block, first, end)
@@ -121,7 +144,8 @@ class Pipeline:
             self._call("load", turns.first)
             self._call("put", turns.first)
         if steps is not None:
-            self._by_steps(steps)
+            print_steps = self._by_some_steps if steps.unrolled else self._by_steps
+            print_steps(steps)
             return
         end = self.loads.begin(turns) if self.loads else turns.end
         self._open(turns.first, end)
@@ -173,6 +197,34 @@ class Pipeline:
         block.write(f"take_{variable}(step == {last} ? {variable} + 1 : {variable}, step == {last} ? 0 : step + 1);")
         for line in steps.multiply("[step % 2]"):
             block.write(line)
+        block.close()
+        block.close()
+
+    def _by_some_steps(self, steps: Steps) -> None:
+        """The same in straight code of some steps: compilers delay loads to their uses in longer code."""
+        turns, block = self.turns, self._block
+        variable, slot, together = turns.counter, self._slot, steps.unrolled
+        block.write(steps.parts("[2]"))
+        block.write(f"int {slot} = {turns.first}{f' % {self.depth}' if turns.first != '0' else ''};")
+        block.open(f"const auto take_{variable} = [&](const int step, const int set) {{", footer="};")
+        for line in steps.take("[set]"):
+            block.write(line)
+        block.close()
+        self._await(asynchronous=True)
+        block.write(f"take_{variable}(0, 0);")
+        self._open(turns.first, turns.end)
+        self._bring_next(asynchronous=True, others=False)
+        open_braces(block, f"#pragma unroll 1\nfor (int begin = 0; begin < {steps.steps}; begin += {together})")
+        open_braces(block, f"#pragma unroll\nfor (int step = 0; step < {together}; ++step)")
+        last = f"step == {together - 1} && begin == {steps.steps - together}"
+        open_braces(block, f"if ({last})")
+        self._await(asynchronous=True)
+        block.write(f"{slot} = {slot} == {self.depth - 1} ? 0 : {slot} + 1;")
+        block.close()
+        block.write(f"take_{variable}({last} ? 0 : begin + step + 1, (step + 1) % 2);")
+        for line in steps.multiply("[step % 2]"):
+            block.write(line)
+        block.close()
         block.close()
         block.close()
 

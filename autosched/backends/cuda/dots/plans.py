@@ -3,13 +3,14 @@
     wmma    wmma.m16n16k16: the layout of sums is undocumented, so only dots may add to them (Volta)
     volta   mma.m8n8k4, for all others there: a warp computes 16 x 16, four products of 8 x 8 side by side
     warp    mma.m16n8: a warp computes 16 x 8 at once (later ones)
-    fma     every thread multiplies a block of rows by a block of columns
+    fma     every thread multiplies blocks of rows by blocks of columns
 
-Dots that fit no unit (float32 as ieee, tiles of odd sizes) are computed by fused multiply-adds.
+Dots that fit no unit (float32 as ieee, float64, tiles of odd sizes) are computed by fused multiply-adds.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,10 +42,12 @@ STEP_BYTES = 32
 VOLTA_STEP = 8
 # Rows of the instruction of a quarter of a warp (m8n8k4).
 _QUAD = (8, 8, 4)
+# Sizes that lanes are divided into.
+_POWERS = (1, 2, 4, 8, 16, 32)
 # Lane digits of the four products that a warp of Volta computes at once.
 _FIRST_QUAD, _SECOND_QUAD = Digit("lane", 2, 4), Digit("lane", 2, 8)
-# Neighbours of a thread in a block of the accumulator, for fused multiply-adds: one load of 16 bytes covers them.
-_BLOCK = 4
+# Neighbours of a thread in a block of the accumulator, for fused multiply-adds, and bytes of the load that covers them.
+_BLOCK, _BLOCK_BYTES = 4, 16
 
 Kind = Literal["warp", "wmma", "volta", "fma"]
 
@@ -54,7 +57,7 @@ class DotPlan:
     """A dot: its axes, where `rows` are those of the instruction, their extents, and its division among warps.
 
     `along_k`: for the operand with the rows and the one with the columns, true if neighbours along k are neighbours in
-    memory. `turned`: the stored result has neighbours along the rows.
+    shared memory. `turned`: the stored result has neighbours along the rows.
     """
 
     kind: Kind
@@ -83,7 +86,7 @@ class DotPlan:
     def step(self) -> int:
         """Products along k of operands that are loaded at once."""
         if self.kind == "fma":
-            return math.gcd(self.depth, _BLOCK)
+            return math.gcd(self.depth, _BLOCK) if any(self.along_k) else 1
         return VOLTA_STEP if self.kind == "volta" else STEP_BYTES // self.element_bytes
 
     @property
@@ -114,7 +117,8 @@ class DotPlan:
                 rows, columns = (self.chunk_layout[x] for x in self.axes)
                 return simplified((*rows, Digit("register", self.row_tiles))), columns
             case "fma":
-                return _blocks((self.m, self.n), self.along_k, (self.row_warps, self.column_warps))
+                block = min(_BLOCK, _BLOCK_BYTES // self.element_bytes)
+                return _blocks((self.m, self.n), self.along_k, (self.row_warps, self.column_warps), block)
 
     @cached_property
     def chunk_layout(self) -> Layout:
@@ -256,27 +260,53 @@ def _factors(warps: int) -> Iterator[tuple[int, int]]:
                 yield rows, columns
 
 
-def _blocks(extents: tuple[int, int], along_k: tuple[bool, bool], warps: tuple[int, int]) -> tuple[Spread, Spread]:
-    """Blocks of rows by columns for threads that multiply them by themselves.
+def _blocks(
+    extents: tuple[int, int], along_k: tuple[bool, bool], warps: tuple[int, int], block: int
+) -> tuple[Spread, Spread]:
+    """Blocks of rows by columns for threads that multiply them by themselves, of at most `block` neighbours.
 
-    Neighbours in memory are neighbours in registers, so that they are loaded in vectors; in operands read along k,
-    neighbours are in neighbouring lanes, which then read from different banks.
+    Neighbours in shared memory are neighbours in registers, so that they are loaded in vectors; in operands read along
+    k, neighbours are in neighbouring lanes, which then read from different banks. Of the arrangements that leave the
+    fewest lanes idle, the one with the fewest loads; of equals the one with more columns of a thread, which multiply
+    the same register one after the other.
     """
-    left = [extents[0] // warps[0], extents[1] // warps[1]]
-    blocks = [1 if k else math.gcd(size, _BLOCK) for size, k in zip(left, along_k, strict=True)]
-    lanes = [math.gcd(left[0] // blocks[0], 4), 1]
-    lanes[1] = math.gcd(left[1] // blocks[1], WARP // lanes[0])
-    lanes[0] = math.gcd(left[0] // blocks[0], WARP // lanes[1])
-    places = ((1, 1), (lanes[0], warps[0]))
+    left = [size // of_warps for size, of_warps in zip(extents, warps, strict=True)]
+    sizes = [
+        [1] if k else [x for x in _POWERS if x <= block and size % x == 0]
+        for size, k in zip(left, along_k, strict=True)
+    ]
+    found = [
+        (blocks, (rows, math.gcd(left[1] // blocks[1], WARP // rows)))
+        for blocks in itertools.product(*sizes)
+        for rows in _POWERS
+        if left[0] % (blocks[0] * rows) == 0
+    ]
+
+    def loads(blocks: Sequence[int], lanes: Sequence[int]) -> int:
+        vectors = (_BLOCK if k else size for size, k in zip(blocks, along_k, strict=True))
+        return sum(-(-x // (count * size)) for x, count, size in zip(left, lanes, vectors, strict=True))
+
+    blocks, lanes = max(found, key=lambda x: (math.prod(x[1]), -loads(*x), x[1]))
     rows, columns = (
         simplified(
             (
                 Digit("register", blocks[i]),
-                Digit("lane", lanes[i], places[i][0]),
-                Digit("warp", warps[i], places[i][1]),
+                *_interleaved(lanes)[i],
+                Digit("warp", warps[i], (1, warps[0])[i]),
                 Digit("register", left[i] // (blocks[i] * lanes[i])),
             )
         )
         for i in range(2)
     )
     return rows, columns
+
+
+def _interleaved(lanes: tuple[int, int]) -> tuple[Spread, Spread]:
+    """Digits of lanes along rows and columns: the least bit counts columns, the next ones rows, the others columns.
+
+    Two quarters of a warp that load 16 bytes a lane share a cycle of shared memory if every lane reads what its
+    neighbour, or the one after that, reads; a warp then takes two cycles instead of four for either operand.
+    """
+    rows, columns = lanes
+    first = math.gcd(columns, 2)
+    return (Digit("lane", rows, first),), (Digit("lane", first), Digit("lane", columns // first, first * rows))

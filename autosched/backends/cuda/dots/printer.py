@@ -108,9 +108,11 @@ class Dots:
         found = self._dot(dots[0], printer)
         if self.operands.take_turns(loop):
             return found if isinstance(found, WmmaDot | WarpDot) else None
-        if isinstance(found, WarpDot) and found.steps % 2 == 0 and all(copy.asynchronous for copy in copies):
-            return found
-        return None
+        if found.steps % 2 or not all(copy.asynchronous for copy in copies):
+            return None
+        if isinstance(found, FmaDot):
+            return None if any(found.plan.along_k) else found
+        return found if isinstance(found, WarpDot) else None
 
     def _is_staged(self, s: Statement) -> bool:
         return isinstance(s, Load) and s.dst.name in self.operands.staged

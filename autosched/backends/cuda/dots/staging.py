@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autosched.backends.cuda.dots import functions as fn
 from autosched.backends.cuda.dots.functions import Functions
@@ -19,14 +19,15 @@ from autosched.backends.cuda.language.scope import call
 from autosched.backends.cuda.language.types import memory_type
 from autosched.backends.cuda.memory.places import Place, vectors
 from autosched.backends.cuda.printer import KernelPrinter
-from autosched.backends.cuda.registers.layouts import Layout, blocked, registers
+from autosched.backends.cuda.registers.layouts import Layout, blocked, registers, transposing
 from autosched.backends.cuda.registers.layouts import vector as neighbours
 from autosched.backends.cuda.registers.tiles import Held
 from autosched.backends.printing.scope import Block
 from search_spaces.devices.features import Features
-from search_spaces.programs.addressing import address
+from search_spaces.programs.addressing import Dimension, address
 from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import Buffer
+from search_spaces.programs.tiles import Slice
 
 # Types that move this number of bytes at once through registers.
 _MOVED = {16: "uint4", 8: "uint2", 4: "uint32", 2: "int16", 1: "uint8"}
@@ -70,8 +71,12 @@ class Staging:
         slower, fastest = stage.axes
         size = bytes_at_once(buffer, load, stage, self.printer.indexing)
         extents = {x: load.dst.extent(x) for x in (fastest, slower)}
-        layout = blocked(extents, self.printer.warps, size // stage.element_bytes)
         at = address(buffer, load.slices, self.printer.indexing.extents)
+        if load.dst.name in self.operands.transposed:
+            at = replace(at, dimensions=tuple(map(_unclamped, at.dimensions)))
+            layout = transposing({slower: extents[slower], fastest: extents[fastest]}, self.printer.warps)
+        else:
+            layout = blocked(extents, self.printer.warps, size // stage.element_bytes)
         place = self.printer.places.place(at, layout)
         return Copy(load, stage, layout, place, size, is_asynchronous(self.printer.features, size))
 
@@ -79,8 +84,10 @@ class Staging:
         """Copy asynchronously, to `at` in shared memory."""
         name = self.functions.use(f"copy_async_{copy.bytes}", fn.copy_async(copy.bytes))
         size = f"{grouped(self._tests(copy))} ? {copy.bytes} : 0" if copy.place.tests else str(copy.bytes)
-        to = sum_of("shared_at", at, self._within(copy))
-        self._each(copy, [call(name, to, self._from(copy), size) + ";"])
+        to, source = sum_of("shared_at", at, self._within(copy)), self._from(copy)
+        if copy.load.dst.name in self.operands.transposed:
+            source = self._from_variable(copy)
+        self._each(copy, [call(name, to, source, size) + ";"])
 
     def load(self, copy: Copy) -> None:
         """Load to registers of the copy."""
@@ -133,6 +140,18 @@ class Staging:
         buffer = self.printer.parameters[copy.load.buffer]
         return sum_of(buffer, copy.place.start, grouped(copy.place.offset))
 
+    def _from_variable(self, copy: Copy) -> str:
+        """The same from a pointer that compilers know nothing of: they add constants to it for many short moves.
+
+        Otherwise they extend the offset of each to 64 bits, or keep a pointer for each in registers.
+        """
+        name = f"{self.printer.tiles.name(copy.load.dst.name)}_from"
+        buffer = self.printer.parameters[copy.load.buffer]
+        kind = memory_type(self.printer.program.buffer(copy.load.buffer).dtype)
+        self.block.write(f"const {kind}* {name} = {sum_of(buffer, copy.place.start)};")
+        self.block.write(f'asm("" : "+l"({name}));')
+        return sum_of(name, grouped(copy.place.offset))
+
     def _tests(self, copy: Copy) -> str:
         return " && ".join(copy.place.tests)
 
@@ -153,6 +172,13 @@ class Staging:
         slower, fastest = copy.stage.axes
         steps: Mapping[str, int] = {fastest: copy.bytes // copy.stage.element_bytes}
         self.printer.tiles.each(copy.layout, (slower, fastest), lines, steps)
+
+
+def _unclamped(d: Dimension) -> Dimension:
+    """The dimension, not clamped where no position is outside."""
+    if not isinstance(d.index, Slice) or d.may_leave:
+        return d
+    return replace(d, index=replace(d.index, clamped=False))
 
 
 def bytes_at_once(buffer: Buffer, load: Load, stage: Stage, indexing: Indexing) -> int:

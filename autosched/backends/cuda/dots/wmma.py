@@ -44,6 +44,10 @@ class WmmaDot:
     def steps(self) -> int:
         return self.plan.depth // self.plan.step
 
+    @property
+    def unrolled(self) -> int:
+        return 0
+
     def lines(self) -> Iterator[str]:
         """The whole dot."""
         yield UNROLL

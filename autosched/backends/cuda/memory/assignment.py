@@ -11,6 +11,7 @@ Layouts decide the speed of a kernel, never its correctness: where two different
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from autosched.backends.cuda.language.index import Indexing
@@ -217,12 +218,6 @@ def moving_layout(tile: Tile, layout: Layout, at: Address, indexing: Indexing, w
 def _run(spread: Spread) -> int:
     """Neighbours that a warp has at once: those of a thread, and of the next lanes."""
     digits = simplified(spread)
-    run = 1
-    for at, digit in enumerate(digits[:2]):
-        if digit.kind == "lane" or (digit.kind == "register" and at == 0):
-            run *= digit.size
-        else:
-            break
-        if digit.kind == "lane":
-            break
-    return run
+    own = digits[0].size if digits and digits[0].kind == "register" else 1
+    rest = itertools.takewhile(lambda digit: digit.kind == "lane", digits[own > 1 :])
+    return own * math.prod(digit.size for digit in rest)

@@ -34,6 +34,10 @@ class Digit:
     place: int = 1
 
 
+# Elements of four bytes in a sector, the least that memory is read in (CUDA C++ programming guide, device memory).
+_SECTOR = 8
+
+
 # The positions of one axis, least significant digit first.
 Spread = tuple[Digit, ...]
 # Of every axis of a tile.
@@ -181,6 +185,27 @@ def blocked(extents: Mapping[str, int], warps: int, vector: int = 1) -> Layout:
         lane_place, warp_place = lane_place * lanes, warp_place * more
         lanes_left, warps_left = lanes_left // lanes, warps_left // more
     return layout
+
+
+def transposing(extents: Mapping[str, int], warps: int) -> Layout:
+    """Elements of a tile that is transposed on its way: eight neighbours in memory, of four of the other axis, a warp.
+
+    The axes come fastest first, as in memory. A warp reads whole sectors of 32 bytes, and stores to as many banks as
+    it has lanes where rows of shared memory are an odd number of 16 bytes apart.
+    """
+    (fastest, near), (slower, far) = extents.items()
+    beside = math.gcd(near, _SECTOR)
+    lanes = math.gcd(far, WARP // beside)
+    most = math.gcd(far // lanes, warps)
+    more = math.gcd(near // beside, warps // most)
+    return {
+        fastest: simplified(
+            (Digit("lane", beside), Digit("warp", more, most), Digit("register", near // (beside * more)))
+        ),
+        slower: simplified(
+            (Digit("lane", lanes, beside), Digit("warp", most), Digit("register", far // (lanes * most)))
+        ),
+    }
 
 
 def warp_mma_rows(rows: int, warps: int = 1, place: int = 1) -> Spread:

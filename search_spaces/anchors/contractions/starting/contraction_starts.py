@@ -27,6 +27,7 @@ from search_spaces.anchors.contractions.windows import moves_one_dimension, wind
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.decisions.programs.specialization import NONE
 from search_spaces.decisions.tiles.class_axes import PATCH
+from search_spaces.devices.features import multiplied
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest, padded
 from search_spaces.schedules.limits import USUAL, Offers
@@ -52,6 +53,19 @@ _EARLY_START_TILES = (
     (128, 256, 64, 8, 3),
     (256, 128, 64, 8, 3),
     (128, 128, 64, 4, 3),
+)
+# The same for dots without matrix instructions, whose threads read operands from shared memory for every multiply-add:
+# 8 x 16 sums of a thread (the first three) are as many as leave registers for the operands of the next step; short
+# iterations, since Triton unrolls them. By pointers: of tiles that descriptors load, Triton 3.9 spills registers.
+_MULTIPLY_ADD_START_TILES = (
+    (128, 256, 64, 8, 4),
+    (128, 128, 64, 4, 4),
+    (256, 128, 64, 8, 4),
+    (128, 128, 64, 8, 4),
+    (64, 128, 64, 4, 4),
+    (128, 64, 64, 4, 4),
+    (64, 64, 64, 4, 6),
+    (32, 64, 128, 4, 6),
 )
 # (m, n, k bytes, kind, warps, stages, subtiles) of warp-specialised kernels: ping-pong tiles of 128 x 128 if the
 # reduction is short and the epilogue counts, large ones otherwise.
@@ -240,6 +254,15 @@ class _Starts:
         if self.specialized:
             yield from self._of_warp_groups(_WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ()))
         yield from self._of_short_rows()
+        yield from self._of_multiply_adds() if self._by_multiply_adds else self._of_tiles()
+        rows, columns = (class_positions(form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
+        swap, thin = rows <= columns, min(rows, columns)
+        for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
+            m, n = (thin, wide) if swap else (wide, thin)
+            yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
+
+    def _of_tiles(self) -> Iterator[Values]:
+        """Programs of one tile, and persistent ones."""
         early = _EARLY_START_TILES if not self.target.features.copy_bytes else ()
         for m, n, k_bytes, warps, stages in early + _START_TILES:
             own = {"warps": warps, "stages": stages}
@@ -247,11 +270,18 @@ class _Starts:
             yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own)
             if self._as_given:
                 yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own, **self._as_given)
-        rows, columns = (class_positions(form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
-        swap, thin = rows <= columns, min(rows, columns)
-        for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
-            m, n = (thin, wide) if swap else (wide, thin)
-            yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
+
+    @property
+    def _by_multiply_adds(self) -> bool:
+        """True if no matrix instruction computes the dots."""
+        return not self.target.features.multiplying(multiplied(self.form.dtype, self.form.workload.precision))
+
+    def _of_multiply_adds(self) -> Iterator[Values]:
+        """Programs of one tile for such dots."""
+        ways = {x: _by_pointers(self.knobs[x]) for x in LOADS}
+        for m, n, k_bytes, warps, stages in _MULTIPLY_ADD_START_TILES:
+            own = {**ways, "store": "pointer", "warps": warps, "stages": stages}
+            yield self._start(m, n, k_bytes, grid="tiles", **own)
 
     def _of_short_rows(self) -> Iterator[Values]:
         """Programs with as many products of a batch as fill lines, and with few channels of all taps.
@@ -325,6 +355,7 @@ class _Starts:
         least = least_tile(self.form.dtype, self.form.workload.precision, self.target)
         swap = self.form.m.extent < self.form.n.extent and self.form.m.extent <= least.rows
         yield from self._of_short_rows()
+        yield from self._of_multiply_adds() if self._by_multiply_adds else ()
         for m, n, k_bytes, kind, warps, stages in _FUSED_WARP_GROUP_STARTS if self.specialized else ():
             own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages, "subtiles": 4}
             for swapped in (False, True):
