@@ -7,6 +7,8 @@ The loop over channels is outside of the one over taps (`programs.halos`), so th
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
 from search_spaces.anchors.contractions.class_tiles import CLASSES, FUSED, RANGE, class_tiles
@@ -43,6 +45,16 @@ def has_halo(form: Contraction, side: tuple[Expression, ...]) -> bool:
     in_chunks = step == 1 and not any(x % chunk for x in others)
     rows = tensor.dtype == form.dtype and last.step(form.k.name) == 1 and not taps & {*last.axes}
     return in_chunks and rows and any(taps & {*i.axes} for i in access.index)
+
+
+def loaded_by_halos(form: Contraction, values: Values, knob: str) -> int:
+    """Pixels that the tiles of an output load as halos of the operand that a knob moves."""
+    ((access,),) = (side for name, side in zip(LOADS, form.operands, strict=True) if name == knob)
+    assert isinstance(access, Access)
+    tiles = [class_tiles(form, values, name) for name in CLASSES[:2]]
+    sides = {axis: size for t in tiles for axis, size in t.sides.items()} | {x.name: x.extent for x in form.around}
+    pixels = math.prod(i.maximum(defaultdict(lambda: 1, sides)) - i.offset + 1 for i in access.index[:-1])
+    return pixels * math.prod(count for t in tiles for count in t.counts.values())
 
 
 def halo_rules(form: Contraction, knobs: Mapping[str, Knob]) -> Iterator[Rule]:
