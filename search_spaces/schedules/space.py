@@ -226,8 +226,9 @@ class SearchSpace:
     def seeds(self) -> list[Schedule]:
         """The legal ones of the points that sketches propose to try first.
 
-        Points of the best backend alternate with points that only others can make, or make as they are; points that
-        others can make too come last. So a short search with several backends finds about as much as one with the first backend alone.
+        Points of the best backend alternate with points that only others can make, or only they as proposed; points
+        that others can make too come last. So a short search with several backends finds about as much as one with the
+        first backend alone.
         """
         proposed = [(sketch, values) for sketch in self.sketches for values in sketch.seeds if sketch.has_start(values)]
         legal: dict[str, dict[int, Schedule]] = {}

@@ -34,9 +34,9 @@ _BESIDE: Mapping[str, tuple[KnobValue, ...]] = {
 
 def has_halo(form: Contraction, side: tuple[Expression, ...]) -> bool:
     """True if tiles of a side are windows of channels in whole chunks, several of which read the same elements."""
-    if len(side) != 1 or not isinstance(side[0], Access) or side[0].fill:
+    access = side[0]
+    if len(side) != 1 or not isinstance(access, Access) or access.fill:
         return False
-    (access,) = side
     tensor, last = form.map_of(access).tensor, access.index[-1]
     taps = {x.name for x in form.around if x.extent > 1}
     chunk = _CHUNK_BYTES // dtype(tensor.dtype).bytes

@@ -89,14 +89,16 @@ def window_of(view: View, halo: Tile) -> Window:
         raise CompileError(f"{view.dst} is no window of {halo}")
     apart = [math.prod(halo.shape[at + 1 : -1]) for at in range(len(pieces))]
     rows, width = view.dst.axes
-    return Window(halo_stage(halo), (rows, width), (view.dst.shape[0], view.dst.shape[1]), tuple(zip(pieces, apart, strict=True)))
+    return Window(
+        halo_stage(halo), (rows, width), (view.dst.shape[0], view.dst.shape[1]), tuple(zip(pieces, apart, strict=True))
+    )
 
 
 @dataclass(frozen=True)
 class HaloCopy:
-    """The asynchronous copy of a halo in chunks, each by one thread, in every `every`-th iteration of `blocks` times it.
+    """The asynchronous copy of a halo in chunks, each by one thread, which `every` iterations read; there are `blocks`.
 
-    A halo has any number of rows: threads count chunks, and rows are digits of these.
+    It has any number of rows: threads count chunks, and rows are digits of these.
     """
 
     load: Load

@@ -40,7 +40,8 @@ class Operands:
 
     `plans`: by a dot's identity; `sums`: the same by the name of its accumulator; `stages`: the layout of every operand
     in shared memory; `staged`: those that are copied there, and `views` among them with their halos, which are copied
-    instead; `read_back`: those among them that other statements read too; `first_uses`: for the others, the dots that multiply them first after they were computed, by identity and name;
+    instead; `read_back`: those among them that other statements read too; `first_uses`: for the
+    others, the dots that multiply them first after they were computed, by identity and name;
     `complete`: the accumulators that are complete after a statement, by its identity; `through_registers`: nothing is
     copied asynchronously.
     """

@@ -80,7 +80,7 @@ class Pipeline:
     def _block(self) -> Block:
         return self.staging.block
 
-    def _place(self, copy: Copy) -> str:
+    def _place(self, copy: Copy | HaloCopy) -> str:
         """The place of a tile in shared memory, in the iteration of the loop's variable."""
         counter = self.turns.counter
         if isinstance(copy, HaloCopy):
@@ -235,7 +235,9 @@ def slots(depth: int, asynchronous: bool) -> int:
     return depth if asynchronous else min(depth, BY_REGISTERS)
 
 
-def bring_now(staging: Staging, copies: Sequence[Copy | HaloCopy], places: Mapping[str, str], counter: str = "0") -> None:
+def bring_now(
+    staging: Staging, copies: Sequence[Copy | HaloCopy], places: Mapping[str, str], counter: str = "0"
+) -> None:
     """Load operands, and wait for this thread's loads."""
     block = staging.block
     for copy in copies:

@@ -77,7 +77,7 @@ class Dots:
             printer.body([x for x in s.body if ahead is None or x not in ahead.loads])
 
         with printer.shared.taken():
-            copies = [*halos, *(staging.copy(x) for x in loads if isinstance(x, Load))]
+            copies: list[Copy | HaloCopy] = [*halos, *(staging.copy(x) for x in loads if isinstance(x, Load))]
             Pipeline(turns, depth, copies, staging, printer.shared, ahead).print(
                 body, lambda places: self._steps(s, copies, places, printer)
             )

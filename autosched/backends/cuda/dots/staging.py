@@ -175,7 +175,7 @@ class Staging:
         self.printer.tiles.each(copy.layout, (slower, fastest), lines, steps)
 
 
-def bytes_at_once(buffer: Buffer, load: Load, stage: Stage, indexing: Indexing) -> int:
+def bytes_at_once(buffer: Buffer, load: Load, stage: Stage | Window, indexing: Indexing) -> int:
     """Bytes of a staged load that are moved at once."""
     fastest = stage.axes[1]
     most = vectors(address(buffer, load.slices, indexing.extents), indexing).get(fastest, 1)

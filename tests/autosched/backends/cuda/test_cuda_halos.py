@@ -178,8 +178,8 @@ def test_decisions_that_a_halo_excludes_are_refused(knob: str, value: str) -> No
     ids=["one tap", "channels of no whole chunks", "channels first"],
 )
 def test_other_convolutions_have_no_halo(workload: Workload) -> None:
-    for sketch in spaces.build(workload, A100, [BACKEND]).sketches:
-        assert not any(HALO in k.values for k in sketch.knobs)
+    knobs = spaces.build(workload, A100, [BACKEND]).sketch("contraction").knobs
+    assert not any(HALO in k.values for k in knobs)
 
 
 def test_only_backends_with_windows_in_shared_memory_have_halos() -> None:
