@@ -30,7 +30,12 @@ class Nest:
 
     @cached_property
     def traffic(self) -> list[Traffic]:
-        """Accesses that really touch memory: a tile that is only viewed, and not packed, is never loaded as a whole."""
+        """Accesses that really touch memory: on a CPU a tile that is only viewed, and not packed, is not loaded whole.
+
+        A GPU loads it to shared memory, where its views touch it (`programs.halos`).
+        """
+        if self.counts.kernel.launch.lanes == 1:
+            return [*self.counts.loads, *self.counts.stores]
         viewed = {v.statement.src for v in self.counts.views if isinstance(v.statement, View)}
         loads = [t for t in self.counts.loads if not _read_in_place(t.statement, viewed)]
         return [*loads, *self.counts.views, *self.counts.stores]

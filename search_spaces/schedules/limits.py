@@ -13,6 +13,7 @@ from typing import Protocol
 
 from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups
+from search_spaces.programs.halos import HALO
 from search_spaces.programs.im2col import IM2COL
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import KnobValue
@@ -74,6 +75,11 @@ class Offers:
     def im2col(self) -> bool:
         """True if a producer loads windows by im2col descriptors."""
         return IM2COL in self.words
+
+    @property
+    def halos(self) -> bool:
+        """True if windows may be views of tiles in shared memory."""
+        return HALO in self.words
 
     def most_sums(self, units: WaveGroups, groups: int) -> int:
         """The most accumulator registers of a thread of one of `groups` warp groups."""

@@ -55,6 +55,10 @@ class Sketch:
         said = plainly(values, self._distinguished(backend))
         return self.plain(said) if self.plain else said
 
+    def distinguishes(self, values: Values, backend: str) -> bool:
+        """True if a backend makes a kernel of these values, and not of plainer ones."""
+        return plainly(values, self._distinguished(backend)) == values
+
     def decisions(self, backend: str) -> Decisions:
         """The knobs in the order in which they are decided, and their rules for a backend."""
         return self._decided.get(backend) or self._decided[""]

@@ -226,19 +226,21 @@ class SearchSpace:
     def seeds(self) -> list[Schedule]:
         """The legal ones of the points that sketches propose to try first.
 
-        Points of the best backend alternate with points that only others can make; points that others can make too come
-        last. So a short search with several backends finds about as much as one with the first backend alone.
+        Points of the best backend alternate with points that only others can make, or only they as proposed; points
+        that others can make too come last. So a short search with several backends finds about as much as one with the
+        first backend alone.
         """
         proposed = [(sketch, values) for sketch in self.sketches for values in sketch.seeds if sketch.has_start(values)]
-        own: list[list[Schedule]] = []
-        again: list[Schedule] = []
-        made: set[int] = set()
+        legal: dict[str, dict[int, Schedule]] = {}
         for name in self.backends:
             found = {i: self._as_deep_as_fits(*point, name) for i, point in enumerate(proposed)}
-            legal = {i: self.plainly(s) for i, s in found.items() if self.why_illegal(s) is None}
-            own.append([s for i, s in legal.items() if i not in made])
-            again += [s for i, s in legal.items() if i in made]
-            made |= legal.keys()
+            legal[name] = {i: self.plainly(s) for i, s in found.items() if self.why_illegal(s) is None}
+        maker: dict[int, str] = {}
+        for i, (sketch, values) in enumerate(proposed):
+            able = [name for name in legal if i in legal[name]]
+            maker |= {i: next((x for x in able if sketch.distinguishes(values, x)), able[0])} if able else {}
+        own = [[s for i, s in found.items() if maker[i] == name] for name, found in legal.items()]
+        again = [s for name, found in legal.items() for i, s in found.items() if maker[i] != name]
         in_turn = (s for turn in itertools.zip_longest(*own) for s in turn if s is not None)
         return list(dict.fromkeys([*in_turn, *again]))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from search_spaces.programs.halos import HALO
 from search_spaces.programs.im2col import IM2COL
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.rules import Rule
@@ -34,16 +35,17 @@ class _Word:
 _MOVED = ("a_load", "b_load", "rows_load", "walked_load", "store", "epilogue_load")
 # Descriptors of programs without a producer, and of the transposed partial sums of a split reduction;
 # loops that compilers flatten into one; kernels that are launched before their predecessor has ended; windows that
-# producers load.
+# producers load, and those that are views of tiles in shared memory.
 _WORDS: Mapping[str, _Word] = {
     "descriptors": _Word(_MOVED, "descriptor", "pointer", (("specialize", "none", True),)),
     "descriptors of parts": _Word(("store",), "descriptor", "pointer", (("split", 1, False), ("swap", True, True))),
     "flattening": _Word(("grid",), "persistent_flat", "persistent"),
     "early launch": _Word(("join",), "ahead", "after"),
     IM2COL: _Word(("a_load", "b_load"), "im2col", "pointer"),
+    HALO: _Word(("a_load", "b_load"), HALO, "pointer"),
 }
 # Those of Triton.
-USUAL_WORDS = frozenset(_WORDS) - {IM2COL}
+USUAL_WORDS = frozenset(_WORDS) - {IM2COL, HALO}
 
 
 def plainly(values: Values, words: frozenset[str]) -> Values:

@@ -12,6 +12,7 @@ from autosched.backends.cuda.resources import KEPT_REGISTERS, resources, why_too
 from autosched.backends.gpu.warps import has_wgmma, why_no_groups, why_other_waves
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.addressing import why_uncounted
+from search_spaces.programs.halos import HALO
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import Distinguished, Offers, Resources
 
@@ -24,7 +25,12 @@ class CudaLimits:
             return OFFERS
         copied = target.features.copy_bytes > 0
         return Offers(
-            waits=copied, walks=False, batches=False, joins=False, kept_registers=KEPT_REGISTERS, words=frozenset()
+            waits=copied,
+            walks=False,
+            batches=False,
+            joins=False,
+            kept_registers=KEPT_REGISTERS,
+            words=frozenset({HALO} if copied else ()),
         )
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:

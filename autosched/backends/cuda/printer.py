@@ -98,8 +98,8 @@ class Products(Protocol):
         """The device functions that the printed text uses."""
         ...
 
-    def load(self, s: Load, printer: KernelPrinter) -> bool:
-        """Load a tile that dots read from shared memory; False if the tile is loaded like any other."""
+    def load(self, s: Load | View, printer: KernelPrinter) -> bool:
+        """Load a tile that dots read from shared memory; False if the tile is loaded, or viewed, like any other."""
         ...
 
     def printed(self, s: Statement, printer: KernelPrinter) -> None:
@@ -121,7 +121,7 @@ class NoProducts:
     anchored: Mapping[str, Layout] = {}
     functions: Sequence[str] = ()
 
-    def load(self, s: Load, printer: KernelPrinter) -> bool:
+    def load(self, s: Load | View, printer: KernelPrinter) -> bool:
         return False
 
     def printed(self, s: Statement, printer: KernelPrinter) -> None:
@@ -245,7 +245,8 @@ class KernelPrinter:
             case Position():
                 self._arithmetic.position(statement)
             case View():
-                self._rearranging.view(statement)
+                if not self.products.load(statement, self):
+                    self._rearranging.view(statement)
             case Fill():
                 self._arithmetic.fill(statement)
             case Dot():

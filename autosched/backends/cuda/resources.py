@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from autosched.backends.cuda.dots.halos import HaloCopy, around_halos
 from autosched.backends.cuda.dots.operands import Operands
 from autosched.backends.cuda.dots.pipeline import slots
 from autosched.backends.cuda.dots.printer import Dots
@@ -151,6 +152,10 @@ class _Needs:
             self._staged_loop(s)
 
     def _staged_loop(self, s: For) -> None:
+        halos = list[HaloCopy]()
+        if nest := around_halos(s, self.operands.halos):
+            halos = [nest.copy(x, self.printer, self.operands.stages) for x in nest.loads]
+            s = nest.as_one
         loads = [x for x in s.body if isinstance(x, Load) and x.dst.name in self.operands.staged]
         depth = min(max(1, s.pipeline_stages), s.extent)
         ahead = self.printer.loads_ahead(replace(s, body=tuple(x for x in s.body if x not in loads)))
@@ -160,6 +165,8 @@ class _Needs:
             self._shared.forget()
             return
         with self._shared.taken():
+            for halo in halos:
+                self._shared.place(halo.slots(depth) * halo.stage.bytes)
             for x in loads:
                 self._shared.place(slots(depth, self._is_asynchronous(x)) * self.operands.stages[x.dst.name].bytes)
             if ahead is not None:

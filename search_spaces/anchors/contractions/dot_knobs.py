@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from search_spaces.anchors.contractions.batch_tiles import batch_axis, batch_tile, batch_tiling
 from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
+from search_spaces.anchors.contractions.halos import has_halo
 from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_copies import (
     PREPARED_WAYS,
@@ -37,6 +38,7 @@ from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.features import Descriptors, multiplied
 from search_spaces.devices.target import Target
+from search_spaces.programs.halos import HALO
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.structure.contraction import SHORT_AXIS, Contraction
@@ -79,7 +81,8 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     least, beside = least_tile(form.dtype, workload.precision, target), offers.tiles if units else ()
     tiles = tilings(form, least, beside, ranged, max(together, default=0))
     shared_by = Units(lambda values: target.num_sms // specialized_blocks(values, offers.blocks), ("ctas",))
-    boxed = {"m": ways["a_load"], "n": ways["b_load"], "k": {*ways["a_load"]} & {*ways["b_load"]}}
+    boxed = {"m": {*ways["a_load"]}, "n": {*ways["b_load"]}}
+    boxed["k"] = (boxed["m"] & boxed["n"]) - {HALO}
     ranges = [
         d
         for name, (axes, _) in form.classes.items()
@@ -87,7 +90,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
             f"{name}_axes",
             [x.extent for x in axes],
             ranged[name],
-            BOX_TILES[name] if "descriptor" in boxed[name] else (),
+            BOX_TILES[name] if boxed[name] & {"descriptor", HALO} else (),
             name == "k" and bool(together),
         )
     ]
@@ -113,7 +116,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
             grids,
             dots=True,
         ),
-        *(replace(loads(x, ways[x]), bears_on="legality") for x in LOADS),
+        *(loads(x, w) if HALO in w else replace(loads(x, w), bears_on="legality") for x, w in ways.items()),
         stores(store_addressing(workload, target)),
         loads("epilogue_load", epilogue_addressing(workload, form, target)),
         subtiles(),
@@ -131,7 +134,7 @@ def _is_moved(form: Contraction, knob: str, ways: tuple[KnobValue, ...]) -> bool
     side = form.operands[LOADS.index(knob)]
     read = [e for e in side if isinstance(e, Access)]
     rows = all(e.index[-1].along(_TILED) for e in read) or "prepared_k" in ways
-    return len(read) == len(side) and rows and len(ways) > 1
+    return len(read) == len(side) and rows and not {*ways} <= {"pointer", HALO}
 
 
 def specialized_blocks(values: Values, undecided: int = 1) -> int:
@@ -147,7 +150,7 @@ def ways_to_load(
     A copy has rows that descriptors can address, or that run along k: dot units that read shared memory take 16-bit
     operands in both layouts, others only k-major (PTX ISA, "Strides" of wgmma); Triton then transposes every tile in
     the loop. Computed operands are read in place, and windows by im2col descriptors if a backend has these. Constants
-    are copied once.
+    are copied once. Windows that overlap may be views of halos.
     """
     side = form.operands[LOADS.index(knob)]
     moved = [a for e in side for a in whole_tiles(e, form)]
@@ -160,7 +163,8 @@ def ways_to_load(
         kinds = [x for x in CLASSES if ranged[x]]
         windows = offers.im2col and alone and window_class(form, moved[0], kinds, by)
         boxes = ways if target.wave_groups and all(map(form.is_box, moved)) else ("pointer",)
-        return (*boxes, "im2col") if windows else boxes
+        halos = (HALO,) if offers.halos and has_halo(form, side) else ()
+        return (*halos, *boxes, "im2col") if windows else (*halos, *boxes)
     if any(is_computed(e) for e in side) or by is None:
         return ways
     read = [operand(workload, e) for e in side if isinstance(e, Access)]

@@ -10,6 +10,7 @@ store out_tile = epilogue(acc, acc2), whole or cut into subtiles
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,11 +18,12 @@ from typing import Literal
 
 from search_spaces.anchors.contractions.class_tiles import ClassTiles, class_tiles
 from search_spaces.anchors.contractions.joined_tiles import joined, places_of
-from search_spaces.anchors.contractions.operand_tiles import Iteration, Operands, iteration_of
+from search_spaces.anchors.contractions.operand_tiles import LOADS, Iteration, Operands, iteration_of
 from search_spaces.anchors.contractions.output_tiles import OutputTile
 from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.halos import HALO, halo_of
 from search_spaces.programs.lowering import Emitter, start_of
-from search_spaces.programs.statements import Digits, Dot, Fill, For, Statement
+from search_spaces.programs.statements import Digits, Dot, Fill, For, Load, Statement
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
@@ -122,6 +124,8 @@ class DotTile:
 
     def accumulate(self, operands: Operands, names: Names) -> list[Statement]:
         """Add up the products of the tile's rows and columns."""
+        if any(self.values[x] == HALO for x in LOADS):
+            return self._of_halos(operands, names)
         peeled, reduced, loops = self.values["tail"] == "peeled", self.reduced, self._loops
         (variable, extent), size = loops[-1], 1 if reduced.in_one_loop else reduced.size
         parts = (("k.split", extent * size),) if self.splits > 1 else ()
@@ -139,6 +143,25 @@ class DotTile:
             iteration = self._iteration(operands, names, Affine(offset=(reduced.count - 1) * reduced.size), beyond=True)
             whole += [*iteration.before, *iteration.body, *self._dots(iteration)]
         return whole
+
+    def _of_halos(self, operands: Operands, names: Names) -> list[Statement]:
+        """The same with the taps of all windows inside of the loop over blocks of channels."""
+        *taps, (variable, blocks) = self.reduced.digits
+        count, side = blocks // self.splits, self.reduced.sides[self.form.k.name]
+        parts = (("k.split", count * side),) if self.splits > 1 else ()
+        iteration = self._iteration(operands, names, start_of((variable, side), *parts), beyond=True)
+        sides = zip(LOADS, iteration.tiles, strict=True)
+        windows = {t.name for x, tiles in sides if self.values[x] == HALO for t in tiles.values()}
+        halos, body = list[Statement](), list[Statement]()
+        for s in iteration.body:
+            if isinstance(s, Load) and s.dst.name in windows:
+                halo, s = halo_of(s, dict(taps), names)
+                halos.append(halo)
+            body.append(s)
+        digits = Digits(start_of(("k.0", 1)), tuple(taps))
+        loop = For("k.0", math.prod(size for _, size in taps), (*body, *self._dots(iteration)), digits=digits)
+        sums = (Fill(acc, 0.0) for acc in self.accumulators)
+        return [*sums, *iteration.before, For(variable, count, (*halos, loop))]
 
     def place(self, start: Affine) -> dict[str, Slice]:
         """Slices of an iteration, with its tile of the reduced axes at this start."""

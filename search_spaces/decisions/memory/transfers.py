@@ -7,6 +7,9 @@ After (store=descriptor):  the same by a descriptor                  one instruc
 Before:  load x[m // 14, m % 14 + s.0 - 1, c.0*64 : +64] else 0      of 128 positions m, each with a guard
 After (a_load=im2col):     the same by an im2col descriptor          one instruction counts them, and 0 is outside
 
+Before:  for tap in 9: a = load x[…] of the pixels under the tap      nine times the same pixels, but for an edge
+After (a_load=halo):       a box of all of them, once for nine taps     `programs.halos`
+
 Tensor maps and TMA (CUDA), tensor descriptors (Triton), `cute::copy` with TMA atoms (CUTLASS); implicit GEMM with
 im2col tensor maps (`KernelImplicitTmaWarpSpecializedSm90`).
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from search_spaces.decisions.decision import Decision, each_body
+from search_spaces.programs.halos import HALO
 from search_spaces.programs.statements import Statement, Store
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, KnobValue, Values
@@ -33,8 +37,8 @@ def loads(name: str, ways: tuple[KnobValue, ...]) -> Decision:
 
 
 def is_by_pointers(way: KnobValue) -> bool:
-    """True if a way to load tiles computes an address for every element, of the tensor or of a copy."""
-    return str(way).endswith("pointer")
+    """True if a way to load tiles computes an address for every element, of the tensor, of a copy or of a halo."""
+    return way == HALO or str(way).endswith("pointer")
 
 
 def stores(ways: tuple[KnobValue, ...]) -> Decision:

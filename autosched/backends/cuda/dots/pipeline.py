@@ -32,8 +32,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
+from autosched.backends.cuda.dots.halos import HaloCopy
 from autosched.backends.cuda.dots.operands import BY_REGISTERS
 from autosched.backends.cuda.dots.staging import Copy, Staging
 from autosched.backends.cuda.language.iterations import Iterations
@@ -71,7 +73,7 @@ class Pipeline:
 
     turns: Iterations
     depth: int
-    copies: Sequence[Copy]
+    copies: Sequence[Copy | HaloCopy]
     staging: Staging
     shared: SharedMemory
     loads: LoadsAhead | None = None
@@ -80,12 +82,16 @@ class Pipeline:
         self, print_body: Callable[[Mapping[str, str]], None], steps: Callable[[Mapping[str, str]], Steps | None]
     ) -> None:
         """Print the loop. Its body, and the steps of its only dot if it is one, get the places of all staged tiles."""
-        counts = {c.load.dst.name: slots(self.depth, c.asynchronous) for c in self.copies}
+        counts = {c.load.dst.name: self._slots(c) for c in self.copies}
         firsts = {c.load.dst.name: self.shared.place(counts[c.load.dst.name] * c.stage.bytes) for c in self.copies}
 
         def places(slot: Callable[[int], str]) -> dict[str, str]:
-            each = ((c.load.dst.name, c.stage.bytes) for c in self.copies)
-            return {x: f"{firsts[x]} + {slot(counts[x])} * {n}" if counts[x] > 1 else firsts[x] for x, n in each}
+            found = {}
+            for c in self.copies:
+                name, count = c.load.dst.name, counts[c.load.dst.name]
+                own = f"{self.turns.counter} / {c.every} % {count}" if isinstance(c, HaloCopy) else slot(count)
+                found[name] = f"{firsts[name]} + {own} * {c.stage.bytes}" if count > 1 else firsts[name]
+            return self.staging.with_windows(found)
 
         rings = places(lambda count: f"{self.turns.counter} % {count}")
         open_braces(self._block, "")
@@ -107,6 +113,10 @@ class Pipeline:
         """The variable with the slot whose parts are taken."""
         return f"slot_{self.turns.counter}"
 
+    def _slots(self, copy: Copy | HaloCopy) -> int:
+        """Tiles of a copy in shared memory at a time."""
+        return copy.slots(self.depth) if isinstance(copy, HaloCopy) else slots(self.depth, copy.asynchronous)
+
     def _open(self, first: str, end: str) -> None:
         self.turns.open_loop(self._block, first, end)
 
@@ -114,7 +124,7 @@ class Pipeline:
         """Every iteration waits for its own operands."""
         self._open(self.turns.first, self.turns.end)
         self._block.write("__syncthreads();")
-        bring_now(self.staging, self.copies, rings)
+        bring_now(self.staging, self.copies, rings, self.turns.counter)
         self._block.write("__syncthreads();")
         print_body(rings)
         self._block.close()
@@ -125,16 +135,17 @@ class Pipeline:
         turns, block = self.turns, self._block
         ahead = self.depth - 1
         asynchronous = [c for c in self.copies if c.asynchronous]
-        others = [c for c in self.copies if not c.asynchronous]
+        others = [c for c in self.copies if isinstance(c, Copy) and not c.asynchronous]
         block.write("__syncthreads();")
-        self._define("bring", asynchronous, lambda c: self.staging.bring(c, rings[c.load.dst.name]))
+        bring = self.staging.bring
+        self._define("bring", [partial(bring, c, rings[c.load.dst.name], turns.counter) for c in asynchronous])
         for c in others:
             block.write(self.staging.registers(c))
         if steps is not None and others:
             self._in_turns(others, rings, steps)
             return
-        self._define("load", others, self.staging.load)
-        self._define("put", others, lambda c: self.staging.put(c, rings[c.load.dst.name]))
+        self._define("load", [partial(self.staging.load, c) for c in others])
+        self._define("put", [partial(self.staging.put, c, rings[c.load.dst.name]) for c in others])
         if asynchronous:
             self._open(turns.first, f"{turns.first} + {ahead}" if turns.first != "0" else str(ahead))
             self._call("bring", turns.counter)
@@ -238,8 +249,8 @@ class Pipeline:
         variable, count = turns.counter, len(copies)
         names = [self.staging.printer.tiles.name(c.load.dst.name) for c in copies]
         for name, copy in zip(names, copies, strict=True):
-            self._define(f"load_{name}", [copy], self.staging.load)
-            self._define(f"put_{name}", [copy], lambda c: self.staging.put(c, rings[c.load.dst.name]))
+            self._define(f"load_{name}", [partial(self.staging.load, copy)])
+            self._define(f"put_{name}", [partial(self.staging.put, copy, rings[copy.load.dst.name])])
         for what in ("load", "put"):
             for name in names:
                 self._call(f"{what}_{name}", turns.first)
@@ -258,14 +269,14 @@ class Pipeline:
         block.close()
         block.close()
 
-    def _define(self, what: str, copies: Sequence[Copy], print_copy: Callable[[Copy], None]) -> None:
-        """Define a function that loads operands of any iteration."""
+    def _define(self, what: str, copies: Sequence[Callable[[], None]]) -> None:
+        """Define a function that loads operands of any iteration, by printing their copies."""
         if not copies:
             return
         counter = self.turns.counter
         self.turns.open(self._block, f"const auto {what}_{counter} = [&](const int {counter})", "};")
-        for copy in copies:
-            print_copy(copy)
+        for print_copy in copies:
+            print_copy()
         self._block.close()
 
     def _call(self, what: str, iteration: str) -> None:
@@ -280,13 +291,15 @@ def slots(depth: int, asynchronous: bool) -> int:
     return depth if asynchronous else min(depth, BY_REGISTERS)
 
 
-def bring_now(staging: Staging, copies: Sequence[Copy], places: Mapping[str, str]) -> None:
+def bring_now(
+    staging: Staging, copies: Sequence[Copy | HaloCopy], places: Mapping[str, str], counter: str = "0"
+) -> None:
     """Load operands, and wait for this thread's loads."""
     block = staging.block
     for copy in copies:
         at = places[copy.load.dst.name]
-        if copy.asynchronous:
-            staging.bring(copy, at)
+        if isinstance(copy, HaloCopy) or copy.asynchronous:
+            staging.bring(copy, at, counter)
             continue
         open_braces(block, "")
         block.write(staging.registers(copy))

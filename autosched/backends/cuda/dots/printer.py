@@ -8,6 +8,7 @@ from dataclasses import replace
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.fma import FmaDot
 from autosched.backends.cuda.dots.functions import Functions
+from autosched.backends.cuda.dots.halos import HaloCopy, around_halos
 from autosched.backends.cuda.dots.operands import Operands
 from autosched.backends.cuda.dots.pipeline import Pipeline, Steps, bring_now
 from autosched.backends.cuda.dots.plans import DotPlan
@@ -20,7 +21,7 @@ from autosched.backends.cuda.language.iterations import Iterations
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Layout
 from search_spaces.devices.features import Features
-from search_spaces.programs.statements import Dot, Fill, For, Load, Statement
+from search_spaces.programs.statements import Dot, Fill, For, Load, Statement, View
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.workloads.dtypes import is_promoted
 
@@ -42,10 +43,12 @@ class Dots:
     def functions(self) -> list[str]:
         return [*self._functions.texts.values()]
 
-    def load(self, s: Load, printer: KernelPrinter) -> bool:
+    def load(self, s: Load | View, printer: KernelPrinter) -> bool:
         name = s.dst.name
         if name not in self.operands.staged:
             return False
+        if isinstance(s, View):
+            return True  # Where it lies follows from its halo's place.
         staging = self._staging(printer)
         if name not in self._at:
             copy = staging.copy(s)
@@ -58,10 +61,13 @@ class Dots:
         return True
 
     def loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> bool:
+        staging, outside, halos = self._staging(printer), dict(self._at), list[HaloCopy]()
+        if nest := around_halos(s, self.operands.halos):
+            halos = [nest.copy(x, printer, self.operands.stages) for x in nest.loads]
+            s, turns = nest.as_one, nest.turns(printer.indexing, printer.identifiers)
         loads = [x for x in s.body if self._is_staged(x)]
         if not loads:
             return False
-        staging, outside = self._staging(printer), dict(self._at)
         depth = min(max(1, s.pipeline_stages), s.extent)
         others = tuple(x for x in s.body if isinstance(x, Load) and x not in loads)
         ahead = printer.loads_ahead(replace(s, body=others)) if depth > 1 else None
@@ -71,7 +77,7 @@ class Dots:
             printer.body([x for x in s.body if ahead is None or x not in ahead.loads])
 
         with printer.shared.taken():
-            copies = [staging.copy(x) for x in loads if isinstance(x, Load)]
+            copies: list[Copy | HaloCopy] = [*halos, *(staging.copy(x) for x in loads if isinstance(x, Load))]
             Pipeline(turns, depth, copies, staging, printer.shared, ahead).print(
                 body, lambda places: self._steps(s, copies, places, printer)
             )
@@ -92,7 +98,7 @@ class Dots:
         return f"{printer.tiles.name(name)}_sums"
 
     def _steps(
-        self, loop: For, copies: Sequence[Copy], places: Mapping[str, str], printer: KernelPrinter
+        self, loop: For, copies: Sequence[Copy | HaloCopy], places: Mapping[str, str], printer: KernelPrinter
     ) -> Steps | None:
         """The steps of a loop that is one dot of staged operands, if its loads are to be mixed with them.
 
@@ -108,14 +114,12 @@ class Dots:
         found = self._dot(dots[0], printer)
         if self.operands.take_turns(loop):
             return found if isinstance(found, WmmaDot | WarpDot) else None
-        if found.steps % 2 or not all(copy.asynchronous for copy in copies):
+        if not isinstance(found, WarpDot | FmaDot) or found.steps % 2 or not all(copy.asynchronous for copy in copies):
             return None
-        if isinstance(found, FmaDot):
-            return None if any(found.plan.along_k) else found
-        return found if isinstance(found, WarpDot) else None
+        return None if isinstance(found, FmaDot) and any(found.plan.along_k) else found
 
     def _is_staged(self, s: Statement) -> bool:
-        return isinstance(s, Load) and s.dst.name in self.operands.staged
+        return isinstance(s, Load | View) and s.dst.name in self.operands.staged
 
     def _staging(self, printer: KernelPrinter) -> Staging:
         return Staging(self.operands, self._functions, printer)
@@ -154,6 +158,8 @@ class Dots:
     def _staged(self, s: Dot, name: str, printer: KernelPrinter) -> Staged:
         """An operand in shared memory, written there if it was computed since."""
         stage = self.operands.stages[name]
+        if name not in self._at and name in self.operands.views:
+            raise CompileError(f"{name} is a window of a tile outside of the loop that reads it")
         if name not in self.operands.staged and (id(s), name) in self.operands.first_uses:
             if name not in self._at:
                 self._at[name] = printer.shared.place(stage.bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autosched.backends.cuda.dots.halos import Window
 from autosched.backends.cuda.dots.stages import Stage
 
 
@@ -11,7 +12,7 @@ from autosched.backends.cuda.dots.stages import Stage
 class Staged:
     """An operand in shared memory, from byte `at` on (a C expression that binds as tightly as a sum)."""
 
-    stage: Stage
+    stage: Stage | Window
     at: str
 
 

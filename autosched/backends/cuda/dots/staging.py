@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 
 from autosched.backends.cuda.dots import functions as fn
 from autosched.backends.cuda.dots.functions import Functions
+from autosched.backends.cuda.dots.halos import HaloCopy, Window
 from autosched.backends.cuda.dots.operands import Operands
 from autosched.backends.cuda.dots.stages import CHUNK, Stage
 from autosched.backends.cuda.language.index import Indexing, grouped, sum_of
-from autosched.backends.cuda.language.scope import call
+from autosched.backends.cuda.language.scope import call, open_braces
 from autosched.backends.cuda.language.types import memory_type
 from autosched.backends.cuda.memory.places import Place, vectors
 from autosched.backends.cuda.printer import KernelPrinter
@@ -68,6 +69,7 @@ class Staging:
     def copy(self, load: Load) -> Copy:
         """The staging of a load."""
         buffer, stage = self.printer.program.buffer(load.buffer), self.operands.stages[load.dst.name]
+        assert isinstance(stage, Stage)
         slower, fastest = stage.axes
         size = bytes_at_once(buffer, load, stage, self.printer.indexing)
         extents = {x: load.dst.extent(x) for x in (fastest, slower)}
@@ -80,8 +82,26 @@ class Staging:
         place = self.printer.places.place(at, layout)
         return Copy(load, stage, layout, place, size, is_asynchronous(self.printer.features, size))
 
-    def bring(self, copy: Copy, at: str) -> None:
-        """Copy asynchronously, to `at` in shared memory."""
+    def with_windows(self, places: Mapping[str, str]) -> dict[str, str]:
+        """The places of tiles, and those of the views of the halos among them."""
+        found = dict(places)
+        for name, view in self.operands.views.items():
+            if view.src in places:
+                window = self.operands.stages[name]
+                assert isinstance(window, Window)
+                found[name] = sum_of(places[view.src], self.printer.indexing.affine(window.start))
+        return found
+
+    def bring(self, copy: Copy | HaloCopy, at: str, counter: str = "0") -> None:
+        """Copy asynchronously, to `at` in shared memory; a halo in those iterations that are the first to read it."""
+        if isinstance(copy, HaloCopy):
+            name = self.functions.use(f"copy_async_{CHUNK}", fn.copy_async(CHUNK))
+            open_braces(self.block, "" if counter == "0" else f"if ({counter} % {copy.every} == 0)")
+            source = self.printer.parameters[copy.load.buffer]
+            for line in copy.text(self.printer.indexing, name, source, sum_of("shared_at", at)):
+                self.block.write(line)
+            self.block.close()
+            return
         name = self.functions.use(f"copy_async_{copy.bytes}", fn.copy_async(copy.bytes))
         size = f"{grouped(self._tests(copy))} ? {copy.bytes} : 0" if copy.place.tests else str(copy.bytes)
         to, source = sum_of("shared_at", at, self._within(copy)), self._from(copy)
@@ -181,7 +201,7 @@ def _unclamped(d: Dimension) -> Dimension:
     return replace(d, index=replace(d.index, clamped=False))
 
 
-def bytes_at_once(buffer: Buffer, load: Load, stage: Stage, indexing: Indexing) -> int:
+def bytes_at_once(buffer: Buffer, load: Load, stage: Stage | Window, indexing: Indexing) -> int:
     """Bytes of a staged load that are moved at once."""
     fastest = stage.axes[1]
     most = vectors(address(buffer, load.slices, indexing.extents), indexing).get(fastest, 1)
@@ -193,7 +213,7 @@ def is_asynchronous(features: Features, size: int) -> bool:
     return 0 < features.copy_bytes <= size
 
 
-def _together(held: Held, stage: Stage) -> int:
+def _together(held: Held, stage: Stage | Window) -> int:
     """Neighbours in a thread's registers that are together in shared memory, too."""
     count = neighbours(held.layout[stage.axes[1]])
     while count > 1 and (CHUNK // stage.element_bytes) % count:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from autosched.backends.cuda.dots import functions as fn
 from autosched.backends.cuda.dots.functions import Functions
+from autosched.backends.cuda.dots.halos import Window
 from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Made, Source, Staged
 from autosched.backends.cuda.dots.stages import Stage
@@ -157,7 +158,7 @@ class WarpDot:
         yield f"    const int row = {row[1:-1]}, chunk = {chunk[1:-1]};"
         yield f"    {name}({part}, shared_at + {source.at} + {source.stage.chunk('row', 'chunk')});"
 
-    def _elements(self, stage: Stage, at: str, part: str, count: int, column: str, half: str) -> Iterator[str]:
+    def _elements(self, stage: Stage | Window, at: str, part: str, count: int, column: str, half: str) -> Iterator[str]:
         """Elements of a column, which is not along k: one a register, or four of eight bits."""
         size, step = self.plan.element_bytes, self.plan.step
         yield UNROLL

@@ -14,6 +14,7 @@ from autosched.backends.cuda.resources import KEPT_REGISTERS
 from autosched.backends.gpu.roles import refuse, warp_roles
 from autosched.backends.gpu.warps import WARP, WARP_GROUP, WGMMA
 from search_spaces.programs.addressing import joined
+from search_spaces.programs.halos import HALO
 from search_spaces.programs.im2col import IM2COL
 from search_spaces.programs.roles.products import ProductRoles
 from search_spaces.programs.statements import Fill, Load, Statement, Store, produced
@@ -38,7 +39,7 @@ OFFERS = Offers(
     batches=False,
     joins=False,
     kept_registers=KEPT_REGISTERS,
-    words=frozenset({IM2COL}),
+    words=frozenset({IM2COL, HALO}),
 )
 BARRIER_BYTES = 8
 BARRIERS_ALIGNMENT = 16

@@ -20,15 +20,17 @@ from search_spaces.anchors.contractions.class_tiles import (
     why_not_ranged,
 )
 from search_spaces.anchors.contractions.dot_knobs import MIN_DEPTH, fastest, least_tile, tiles_in
+from search_spaces.anchors.contractions.halos import loaded_by_halos
 from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.decisions.programs.specialization import NONE
-from search_spaces.decisions.tiles.class_axes import PATCH
+from search_spaces.decisions.tiles.class_axes import BOXES, PATCH
 from search_spaces.devices.features import multiplied
 from search_spaces.devices.target import Target
+from search_spaces.programs.halos import HALO
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest, padded
 from search_spaces.schedules.limits import USUAL, Offers
 from search_spaces.structure.contraction import Contraction
@@ -98,6 +100,17 @@ _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8
 # (wide side, warps, stages) of starts with several products of a batch, whose rows are then whole lines. With one stage
 # operands pass through the first cache, which has what neighbouring taps read again.
 _SHORT_ROW_STARTS = ((128, 4, 1), (128, 4, 2), (64, 4, 1), (64, 4, 2), (256, 8, 2), (128, 8, 1))
+# (pixels, filters, k bytes, warps, stages) of starts whose windows are views of halos: blocks of channels of a line, of
+# few filters, whose pixels would be loaded once for each tap and block of these.
+_HALO_STARTS = (
+    (128, 64, 128, 4, 3),
+    (128, 128, 128, 8, 3),
+    (256, 64, 128, 8, 3),
+    (64, 64, 128, 4, 4),
+    (64, 128, 64, 4, 4),
+)
+# On an H100, tiles of 128 x 128 load 64 flops' worth a byte, and its L2 cache has a byte for each 180 of matrix units.
+_FEW_FILTERS = 128
 # Bytes of a row of an operand's tile along k that shared memory swizzles whole.
 _SWIZZLED_BYTES = 128
 # Rows and columns of most tiles.
@@ -248,11 +261,15 @@ class _Starts:
     def of_one_dot(self) -> Iterator[Values]:
         """Specialised programs first; thin products are swapped so that the wide side is the rows of the dot."""
         form, precision = self.form, self.form.workload.precision
+        # A tile of few filters does little with the pixels that it loads: the cache between would bound its speed.
+        few = min(class_positions(form, x, ranged=True) for x in "mn") <= _FEW_FILTERS
+        yield from self._of_halos() if few else ()
         if self.specialized and self.offers != USUAL:
             yield from self._offered()
         narrow = is_integer(form.dtype) or is_promoted(form.dtype, precision)
         if self.specialized:
             yield from self._of_warp_groups(_WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ()))
+        yield from () if few else self._of_halos()
         yield from self._of_short_rows()
         yield from self._of_multiply_adds() if self._by_multiply_adds else self._of_tiles()
         rows, columns = (class_positions(form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
@@ -302,6 +319,29 @@ class _Starts:
             own = Values({**ways, **kind, "warps": warps, "stages": stages})
             m, n = (thin, wide) if swap else (wide, thin)
             yield self._start(m, n, depth * self.element_bytes, grid="tiles", **own)
+
+    def _of_halos(self) -> Iterator[Values]:
+        """Programs of boxes of pixels, which they load once for all taps, of the kind that loads least."""
+        for side, name, other in (("a_load", "m", "n"), ("b_load", "n", "m")):
+            axes = f"{name}_axes"
+            kinds = [{axes: v} for v in getattr(self.knobs.get(axes), "values", ()) if v in BOXES]
+            for pixels, filters, k_bytes, warps, stages in _HALO_STARTS if HALO in self.knobs[side].values else ():
+                sizes = {name: pixels, other: filters}
+                own = Values({"grid": "tiles", "store": "pointer", "warps": warps, "stages": stages})
+                own |= {x: HALO if x == side else _by_pointers(self.knobs[x]) for x in LOADS}
+                found = self._start(sizes["m"], sizes["n"], k_bytes, **own)
+                box = {"k_axes": FUSED, name: self._size(name, pixels)} if kinds else {"k_axes": FUSED}
+                boxes = [Values({**found, **own, **box, **kind}) for kind in kinds or [{}]]
+                boxes = [v for v in boxes if class_tiles(self.form, v, name).why_no_box() is None]
+                if boxes:
+                    yield self._split_by_halos(min(boxes, key=lambda v: loaded_by_halos(self.form, v, side)))
+
+    def _split_by_halos(self, values: Values) -> Values:
+        """The start with as many parts of the reduction, of whole halos each, as give every unit a program."""
+        halos = class_tiles(self.form, values, "k").counts[self.form.k.name]
+        whole = [v for v in self.knobs["split"].values if isinstance(v, int) and halos % v == 0]
+        units = max(1, self.target.num_sms / tiles_in(self.form, values))
+        return Values({**values, "split": nearest(self.knobs["split"].restricted(whole), units)})
 
     @cached_property
     def _as_given(self) -> Values:

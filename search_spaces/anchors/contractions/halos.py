@@ -1,0 +1,98 @@
+"""Operands that are views of halos: their form, and the decisions that allow them.
+
+x[n, p + r - 1, q + s - 1, c]      boxes of n, p, q; taps r, s; channels c in vectors: a halo of each block of channels
+
+The loop over channels is outside of the one over taps (`programs.halos`), so that all taps are read of one halo.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+
+from search_spaces.anchors.contractions.class_tiles import CLASSES, FUSED, RANGE, class_tiles
+from search_spaces.anchors.contractions.operand_tiles import LOADS
+from search_spaces.programs.halos import HALO
+from search_spaces.schedules.knobs import Knob, KnobValue, Values
+from search_spaces.schedules.rules import Rule
+from search_spaces.structure.contraction import Contraction
+from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.expressions.expression import Access, Expression
+
+# Bytes that are copied at once, and that rows of matrix instructions' operands have (PTX ISA, cp.async and ldmatrix).
+_CHUNK_BYTES = 16
+# Values of decisions next to a halo: tiles of channels are those of one loop, and programs do all of their taps.
+_BESIDE: Mapping[str, tuple[KnobValue, ...]] = {
+    "k_axes": (FUSED,),
+    "tail": ("masked",),
+    "grid": ("tiles", "persistent"),
+    "specialize": ("none",),
+    "ctas": (1,),
+}
+
+
+def has_halo(form: Contraction, side: tuple[Expression, ...]) -> bool:
+    """True if tiles of a side are windows of channels in whole chunks, several of which read the same elements."""
+    access = side[0]
+    if len(side) != 1 or not isinstance(access, Access) or access.fill:
+        return False
+    tensor, last = form.map_of(access).tensor, access.index[-1]
+    taps = {x.name for x in form.around if x.extent > 1}
+    chunk = _CHUNK_BYTES // dtype(tensor.dtype).bytes
+    *strides, step = tensor.effective_strides
+    others = (last.offset, tensor.shape[-1], *strides, *(c for x, c in last.terms if x != form.k.name))
+    in_chunks = step == 1 and not any(x % chunk for x in others)
+    rows = tensor.dtype == form.dtype and last.step(form.k.name) == 1 and not taps & {*last.axes}
+    return in_chunks and rows and any(taps & {*i.axes} for i in access.index)
+
+
+def loaded_by_halos(form: Contraction, values: Values, knob: str) -> int:
+    """Pixels that the tiles of an output load as halos of the operand that a knob moves."""
+    ((access,),) = (side for name, side in zip(LOADS, form.operands, strict=True) if name == knob)
+    assert isinstance(access, Access)
+    tiles = [class_tiles(form, values, name) for name in CLASSES[:2]]
+    sides = {axis: size for t in tiles for axis, size in t.sides.items()} | {x.name: x.extent for x in form.around}
+    pixels = math.prod(i.maximum(defaultdict(lambda: 1, sides)) - i.offset + 1 for i in access.index[:-1])
+    return pixels * math.prod(count for t in tiles for count in t.counts.values())
+
+
+def halo_rules(form: Contraction, knobs: Mapping[str, Knob]) -> Iterator[Rule]:
+    """Rules of the sides that may be views of halos."""
+    for knob, side in zip(LOADS, form.operands, strict=True):
+        if HALO not in knobs[knob].values:
+            continue
+        (access,) = (e for e in side if isinstance(e, Access))
+        moving = {x for i in access.index for x in i.axes}
+        boxes = {f"{c}_axes" for c in CLASSES[:2] if moving & {x.name for x in form.classes[c][0]}}
+        for name, allowed in _BESIDE.items():
+            if name in knobs:
+                yield Rule((knob, name), _why_not_beside(knob, name, allowed))
+        for name in sorted(boxes & knobs.keys()):
+            kinds = tuple(v for v in knobs[name].values if v != RANGE)
+            yield Rule((knob, name), _why_not_beside(knob, name, kinds))
+        yield Rule((knob, "k", "split"), _why_uneven(form, knob))
+
+
+def _why_not_beside(knob: str, name: str, allowed: tuple[KnobValue, ...]) -> Callable[[Values], str | None]:
+    def why(values: Values) -> str | None:
+        if values[knob] != HALO or values[name] in allowed:
+            return None
+        return f"{knob}={HALO} needs {name}={' or '.join(map(str, allowed))}, got {values[name]}"
+
+    return why
+
+
+def _why_uneven(form: Contraction, knob: str) -> Callable[[Values], str | None]:
+    """Operands are views, which nothing masks, and parts of the reduction have equal numbers of halos."""
+
+    def why(values: Values) -> str | None:
+        if values[knob] != HALO:
+            return None
+        tiles, split = class_tiles(form, values, "k"), values.integer("split")
+        if tiles.reaches and not form.ends_at_zeros(form.k):
+            return f"{knob}={HALO} needs zeros beyond the end of {form.k.name}, or whole tiles of it"
+        blocks = tiles.counts[form.k.name]
+        return f"split={split} does not divide {blocks} halos of a tile" if blocks % split else None
+
+    return why

@@ -1,0 +1,224 @@
+"""Convolutions whose windows are views of halos in shared memory: programs, printed kernels, and what they load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from autosched.backends import spaces
+from autosched.backends.build import build
+from autosched.backends.cuda.backend import CudaBackend
+from autosched.checking.correctness import error_ratio, expect
+from autosched.checking.random_inputs import random_inputs
+from autosched.checking.trial_data import TrialData
+from autosched.machine import devices
+from convolutions import block, convolution
+from cost_models.program_counts import count
+from cost_models.reuse import Nest
+from cuda_on_cpu import EmulatedProgram
+from needed import needs_nvrtc
+from schedule_checks import fault
+from scheduled_tensors import interpreted
+from search_spaces import Schedule, SearchSpace, Target, Workload, target_named
+from search_spaces.errors import AutoschedError
+from search_spaces.programs.halos import HALO, halo_of, why_no_halo
+from search_spaces.programs.statements import For, Load, View, statements
+from search_spaces.programs.tiles import Flat, Slice, Tile, side
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.names import Names
+
+BACKEND = CudaBackend()
+A100, H100 = target_named("a100"), target_named("h100")
+# So few units that persistent programs have several tiles each.
+FEW = replace(A100, num_sms=4)
+WINDOWS: dict[str, Workload] = {
+    "3x3": convolution((9, 7), (3, 3), 32, 24, batch=2, padding=1),
+    "3x5, no padding": convolution((9, 12), (3, 5), 16, 40, batch=2, dtype="bfloat16"),
+    "stride 2": convolution((11, 14), (3, 3), 32, 32, batch=2, stride=2, padding=1),
+    "dilation 2, padding 3": convolution((12, 9), (3, 3), 16, 24, dilation=2, padding=3),
+    "half a tile of channels": convolution((7, 7), (3, 3), 40, 16, batch=2, padding=1),
+    "one row": convolution((70,), (5,), 32, 16, batch=2, padding=2),
+    "volumes": convolution((5, 6, 4), (3, 3, 3), 16, 16, padding=1),
+    "groups of sixteen": convolution((8, 9), (3, 3), 32, 32, batch=2, padding=1, groups=2),
+    "one pixel": convolution((1, 1), (3, 3), 16, 16, batch=3, padding=1),
+    "taps beyond the image": convolution((3, 4), (7, 7), 16, 16, padding=3),
+    "integers": convolution((9, 7), (3, 3), 64, 32, padding=1, dtype="int8"),
+    "tf32": convolution((9, 7), (3, 3), 32, 16, padding=1, dtype="float32", precision="tf32"),
+    "float32": convolution((9, 7), (3, 3), 16, 16, padding=1, dtype="float32"),
+    "block": block(convolution((9, 7), (3, 3), 32, 24, batch=2, padding=1)),
+}
+every = pytest.mark.parametrize("name", WINDOWS)
+
+
+@lru_cache
+def halos_of(workload: Workload, target: Target = FEW) -> SearchSpace:
+    """The schedules whose windows are views of halos."""
+    whole = spaces.build(workload, target, [BACKEND])
+    sketch = next(s for s in whole.sketches if any(HALO in k.values for k in s.knobs))
+    knob = next(k.name for k in sketch.knobs if HALO in k.values)
+    return whole.restricted(sketch.name, **{knob: [HALO]})
+
+
+def drawn(workload: Workload, count: int, seed: int = 0, target: Target = FEW) -> Iterator[Schedule]:
+    rng = np.random.default_rng(seed)
+    return iter(dict.fromkeys(halos_of(workload, target).sample(rng) for _ in range(count)))
+
+
+@every
+def test_programs_of_halos_compute_convolutions(name: str) -> None:
+    workload = WINDOWS[name]
+    inputs = random_inputs(workload, seed=3)
+    for schedule in drawn(workload, 3):
+        result = interpreted(workload, schedule.program, [x.double() for x in inputs])
+        for value, expected in zip(result, expect(workload, inputs), strict=True):
+            assert error_ratio(torch.from_numpy(value), expected) <= 1, schedule.one_line
+
+
+@every
+def test_printed_halos_compute_convolutions(name: str, tmp_path: Path) -> None:
+    data = TrialData.drawn(WINDOWS[name], 0, torch.device("cpu"))
+    for schedule in drawn(WINDOWS[name], 1, seed=1):
+        data.poison()
+        EmulatedProgram(schedule.program, FEW, tmp_path)(data.operands)
+        data.judge()
+
+
+@pytest.mark.parametrize("stages", [1, 2, 5])
+@pytest.mark.parametrize("grid", ["tiles", "persistent"])
+def test_halos_of_several_blocks_of_channels_take_turns(stages: int, grid: str, tmp_path: Path) -> None:
+    """With 3 taps and 4 iterations ahead, three halos are in shared memory at once."""
+    workload = convolution((33,), (3,), 96, 16, batch=3, padding=1)
+    space = halos_of(workload).restricted("contraction", k=[(3, 32)], split=[1], stages=[stages], grid=[grid])
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    data.poison()
+    EmulatedProgram(space.sample(np.random.default_rng(stages)).program, FEW, tmp_path)(data.operands)
+    data.judge()
+
+
+def test_padding_multiplies_to_zero_beside_infinities() -> None:
+    """Infinities and NaN at edges of images reach exactly the pixels whose windows have them."""
+    workload = WINDOWS["3x3"]
+    inputs = random_inputs(workload, seed=3)
+    inputs[0][:, 0], inputs[0][..., -1, :] = torch.inf, torch.nan
+    wanted = np.asarray(expect(workload, inputs)[0].values, dtype=np.float64)
+    for schedule in drawn(workload, 3):
+        (got,) = interpreted(workload, schedule.program, [x.double() for x in inputs])
+        np.testing.assert_array_equal(np.isfinite(got), np.isfinite(wanted), err_msg=schedule.one_line)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("target", [A100, H100], ids=lambda t: t.name)
+@pytest.mark.parametrize("name", ["3x3", "stride 2", "groups of sixteen", "integers"])
+def test_halos_compile(name: str, target: Target) -> None:
+    (schedule,) = drawn(WINDOWS[name], 1, target=target)
+    build(schedule.program, schedule.one_line, target, BACKEND)
+
+
+def layer(a_load: str, **others: Any) -> Schedule:
+    """A layer of ResNet by pointers or by halos, in tiles of 8 x 16 pixels."""
+    workload = convolution((56, 56), (3, 3), 64, 64, batch=32, padding=1)
+    space = spaces.build(workload, A100, [BACKEND]).restricted("contraction", k_axes=["fused"])
+    found = next(s for s in space.seeds() if s.knobs["split"] == 1 and not s.knobs["swap"])
+    chosen = {"m_axes": "plane", "m": (1, 128), "n": (1, 64), "k": (1, 64), "a_load": a_load, "grid": "tiles"}
+    values = {**found.knobs, **chosen, "per_sm": 1, "subtiles": 1, "warps": 4, "stages": 3, **others}
+    return space.bind(replace(found, values=tuple(values.items())))
+
+
+def test_a_halo_is_loaded_once_for_all_taps() -> None:
+    kernel = layer(HALO).program.kernels[0]
+    (channels,) = (s for s in kernel.body if isinstance(s, For))
+    halo, taps = channels.body
+    assert isinstance(halo, Load)
+    assert halo.dst.shape == (10, 18, 64)
+    assert isinstance(taps, For)
+    assert taps.extent == 9
+    assert [s.src for s in statements((taps,)) if isinstance(s, View)] == [halo.dst.name]
+
+
+def test_the_cost_model_sees_fewer_bytes_through_the_cache() -> None:
+    def bytes_of(schedule: Schedule) -> float:
+        (counts,) = count(schedule.program)
+        return sum(t.bytes_per_program for t in Nest(counts).reads if t.place == "in0")
+
+    # 180 pixels once, or 128 nine times, except for those outside of the image.
+    assert bytes_of(layer("pointer")) > 5 * bytes_of(layer(HALO))
+
+
+def test_shared_memory_has_a_halo_and_the_ring_of_weights() -> None:
+    schedule = layer(HALO)
+    need = BACKEND.limits.needs(schedule.program, schedule.program.kernels[0], A100)
+    assert need is not None
+    # Rows of 128 bytes are padded by 16 against bank conflicts; three stages of 64 x 64 weights.
+    assert need.shared_memory_bytes == 10 * 18 * 144 + 3 * 64 * 128
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"), [("grid", "stream_k"), ("m_axes", "range"), ("k_axes", "box")], ids=lambda x: str(x)
+)
+def test_decisions_that_a_halo_excludes_are_refused(knob: str, value: str) -> None:
+    whole = spaces.build(WINDOWS["3x3"], A100, [BACKEND]).restricted("contraction", a_load=[HALO])
+    with pytest.raises(AutoschedError):
+        whole.restricted("contraction", **{knob: [value]}).sample(np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        convolution((9, 7), (1, 1), 32, 32),
+        convolution((9, 7), (3, 3), 36, 32, padding=1),
+        convolution((9, 8), (3, 3), 32, 32, padding=1, layout="nchw"),
+    ],
+    ids=["one tap", "channels of no whole chunks", "channels first"],
+)
+def test_other_convolutions_have_no_halo(workload: Workload) -> None:
+    knobs = spaces.build(workload, A100, [BACKEND]).sketch("contraction").knobs
+    assert not any(HALO in k.values for k in knobs)
+
+
+def test_only_backends_with_windows_in_shared_memory_have_halos() -> None:
+    space = spaces.build(WINDOWS["3x3"], H100)
+    schedule = next(space.restricted("contraction", a_load=[HALO]).sample(np.random.default_rng(n)) for n in range(9))
+    assert schedule.backend == "cuda"
+    for backend in ("triton",):
+        assert space.why_illegal(replace(schedule, backend=backend))
+
+
+def test_a_window_is_a_view_of_its_halo() -> None:
+    """Rows of stride 2 and dilation 3, from two before the first on."""
+    rows = side(Affine.of(("p", 16), ("r", 3), offset=-2), 32, "m", Flat(Affine(), 4, 8), 2)
+    columns = side(Affine.of(("q", 4)), 32, "m", Flat(Affine(), 1, 4))
+    channels = Slice(Affine.of(("c", 16)), 16, "k")
+    load = Load(Tile("a", ("m", "k"), (32, 16), "float16"), "x", (rows, columns, channels))
+    halo, view = halo_of(load, {"r": 3}, Names())
+    assert halo.dst.shape == (7 * 2 + 2 * 3 + 1, 4, 16)
+    assert [str(s.start) for s in halo.slices] == ["p*16 + -2", "q*4", "c*16"]
+    assert [str(s.start) for s in view.slices] == ["r*3", "0", "0"]
+    assert [s.step for s in view.slices] == [2, 1, 1]
+    assert why_no_halo(load, {"s": 3}) == "nothing is read by several windows"
+
+
+@pytest.mark.gpu
+@every
+def test_halos_are_right_on_a_gpu(name: str) -> None:
+    target = devices.gpu_target()
+    data = TrialData.drawn(WINDOWS[name], 0, torch.device("cuda"))
+    faults = [found for made in drawn(WINDOWS[name], 12, target=target) if (found := fault(made, data, target))]
+    assert not faults
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_layers_of_many_tiles_are_right_on_a_gpu(stages: int) -> None:
+    target = devices.gpu_target()
+    workload = convolution((28, 28), (3, 3), 128, 128, batch=8, padding=1, dtype="bfloat16")
+    data = TrialData.drawn(workload, 0, torch.device("cuda"))
+    space = halos_of(workload, target).restricted("contraction", stages=[stages])
+    made = [space.sample(np.random.default_rng(n)) for n in range(6)]
+    assert not [found for schedule in made if (found := fault(schedule, data, target))]
