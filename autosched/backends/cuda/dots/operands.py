@@ -77,7 +77,7 @@ class Operands:
         fastest = {x: _fastest(program, t, makers[x][0]) for x, t in multiplied.items()}
         own = dict(_sums(kernel)), kernel.launch.num_warps, features
         found = dot_plans(dots, tiles, fastest, *own)
-        transposed = {x for x in staged if _is_transposed(x, dots, found, fastest[x])}
+        transposed = {x for x in copied if _is_transposed(x, dots, found, fastest[x])}
         if transposed:
             fastest |= {x: _other(multiplied[x], fastest[x]) for x in transposed}
             found = dot_plans(dots, tiles, fastest, *own)
