@@ -84,10 +84,11 @@ class Pipeline:
         """The place of a tile in shared memory, in the iteration of the loop's variable."""
         counter = self.turns.counter
         if isinstance(copy, HaloCopy):
-            count, counter = copy.slots(self.depth), f"{counter} / {copy.every}"
+            count, first = copy.slots(self.depth), copy.place(self.depth, self.shared)
+            counter = f"{counter} / {copy.every}" if copy.every > 1 else counter
         else:
             count = slots(self.depth, copy.asynchronous)
-        first = self.shared.place(count * copy.stage.bytes)
+            first = self.shared.place(count * copy.stage.bytes)
         return first if count == 1 else f"{first} + {counter} % {count} * {copy.stage.bytes}"
 
     def _open(self, first: str, end: str) -> None:
@@ -236,7 +237,7 @@ def slots(depth: int, asynchronous: bool) -> int:
 
 
 def bring_now(
-    staging: Staging, copies: Sequence[Copy | HaloCopy], places: Mapping[str, str], counter: str = "0"
+    staging: Staging, copies: Sequence[Copy | HaloCopy], places: Mapping[str, str], counter: str = ""
 ) -> None:
     """Load operands, and wait for this thread's loads."""
     block = staging.block
