@@ -70,6 +70,11 @@ def _cap(launch: Launch) -> int:
 
 
 def _loop(s: For, program: TileProgram, kernel: Kernel, features: Features) -> For:
+    inner = s.body[-1] if s.body else None
+    if isinstance(inner, For) and not any(isinstance(x, Load) for x in inner.body) and isinstance(s.body[0], Load):
+        # All that is loaded for the dots of the inner loop is loaded by the outer one, which is pipelined instead.
+        depth = min(inner.pipeline_stages, s.extent)
+        return replace(s, body=(*s.body[:-1], replace(inner, pipeline_stages=depth if depth > 1 else 0)))
     # Operands through registers alternate from three stages on, in a loop of any length.
     least = 1 if features.copy_bytes else BY_REGISTERS + 1
     # Marked loops and those within are one, as long as both.

@@ -153,20 +153,20 @@ class _Needs:
 
     def _staged_loop(self, s: For) -> None:
         halos = list[HaloCopy]()
-        if nest := around_halos(s, self.operands.halos):
+        if nest := around_halos(s, self.operands.halos, self.operands.staged):
             halos = [nest.copy(x, self.printer, self.operands.stages) for x in nest.loads]
-            s = nest.as_one
+            s = nest.loop
         loads = [x for x in s.body if isinstance(x, Load) and x.dst.name in self.operands.staged]
         depth = min(max(1, s.pipeline_stages), s.extent)
         ahead = self.printer.loads_ahead(replace(s, body=tuple(x for x in s.body if x not in loads)))
         self._shared.forget()
-        if not loads and ahead is None:
+        if not loads and not halos and ahead is None:
             self._body(s.body)
             self._shared.forget()
             return
         with self._shared.taken():
             for halo in halos:
-                self._shared.place(halo.slots(depth) * halo.stage.bytes)
+                halo.place(depth, self._shared)
             for x in loads:
                 self._shared.place(slots(depth, self._is_asynchronous(x)) * self.operands.stages[x.dst.name].bytes)
             if ahead is not None:

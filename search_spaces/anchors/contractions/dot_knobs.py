@@ -70,7 +70,9 @@ MIN_SPLIT = 128
 def decisions(workload: Workload, form: Contraction, target: Target, offers: Offers) -> tuple[Decision, ...]:
     """All decisions of a contraction on dot units."""
     ranged = {name: may_range(form, name) for name in CLASSES}
-    ways = {x: ways_to_load(workload, form, x, target, offers, ranged) for x in LOADS}
+    sides = zip(LOADS, form.operands, strict=True)
+    halos = {x: (HALO,) if offers.halos and has_halo(form, side) else () for x, side in sides}
+    ways = {x: (*halos[x], *ways_to_load(workload, form, x, target, offers, ranged)) for x in LOADS}
     depth = class_positions(form, "k", ranged=True)
     batch, together = batch_tiling(form, target, offers), joined_depths(form) if offers.joins else ()
     grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
@@ -150,7 +152,7 @@ def ways_to_load(
     A copy has rows that descriptors can address, or that run along k: dot units that read shared memory take 16-bit
     operands in both layouts, others only k-major (PTX ISA, "Strides" of wgmma); Triton then transposes every tile in
     the loop. Computed operands are read in place, and windows by im2col descriptors if a backend has these. Constants
-    are copied once. Windows that overlap may be views of halos.
+    are copied once.
     """
     side = form.operands[LOADS.index(knob)]
     moved = [a for e in side for a in whole_tiles(e, form)]
@@ -163,8 +165,7 @@ def ways_to_load(
         kinds = [x for x in CLASSES if ranged[x]]
         windows = offers.im2col and alone and window_class(form, moved[0], kinds, by)
         boxes = ways if target.wave_groups and all(map(form.is_box, moved)) else ("pointer",)
-        halos = (HALO,) if offers.halos and has_halo(form, side) else ()
-        return (*halos, *boxes, "im2col") if windows else (*halos, *boxes)
+        return (*boxes, "im2col") if windows else boxes
     if any(is_computed(e) for e in side) or by is None:
         return ways
     read = [operand(workload, e) for e in side if isinstance(e, Access)]

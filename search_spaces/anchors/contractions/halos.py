@@ -1,8 +1,11 @@
 """Operands that are views of halos: their form, and the decisions that allow them.
 
 x[n, p + r - 1, q + s - 1, c]      boxes of n, p, q; taps r, s; channels c in vectors: a halo of each block of channels
+w[f, r, s, c]                      filters f of all taps, each of which is a view, too
 
-The loop over channels is outside of the one over taps (`programs.halos`), so that all taps are read of one halo.
+The loop over channels is outside of the one over taps (`programs.halos`), so that all taps are read of one halo. Where
+both operands are, the loop over taps loads nothing, and threads do not meet in it; a persistent program with all
+channels loads its filters once.
 """
 
 from __future__ import annotations
@@ -19,9 +22,12 @@ from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access, Expression
+from search_spaces.workloads.expressions.walking import accesses
 
 # Bytes that are copied at once, and that rows of matrix instructions' operands have (PTX ISA, cp.async and ldmatrix).
 _CHUNK_BYTES = 16
+# Taps of a window of 7 x 7, and of some more: all of them are in shared memory at once.
+_MOST_TAPS = 64
 # Values of decisions next to a halo: tiles of channels are those of one loop, and programs do all of their taps.
 _BESIDE: Mapping[str, tuple[KnobValue, ...]] = {
     "k_axes": (FUSED,),
@@ -33,18 +39,26 @@ _BESIDE: Mapping[str, tuple[KnobValue, ...]] = {
 
 
 def has_halo(form: Contraction, side: tuple[Expression, ...]) -> bool:
-    """True if tiles of a side are windows of channels in whole chunks, several of which read the same elements."""
-    access = side[0]
-    if len(side) != 1 or not isinstance(access, Access) or access.fill:
+    """True if tiles of a side have rows of whole chunks, and taps move them, so that those of all taps are one tile."""
+    access, taps = side[0], {x.name for x in form.around}
+    windows = any(slides(form, operands) for operands in form.operands)
+    if not windows or len(side) != 1 or not isinstance(access, Access) or access.fill:
         return False
     tensor, last = form.map_of(access).tensor, access.index[-1]
-    taps = {x.name for x in form.around if x.extent > 1}
     chunk = _CHUNK_BYTES // dtype(tensor.dtype).bytes
     *strides, step = tensor.effective_strides
-    others = (last.offset, tensor.shape[-1], *strides, *(c for x, c in last.terms if x != form.k.name))
+    row = last.along([tiled.name for axes, tiled in form.classes.values() if tiled == form.k or len(axes) == 1])
+    others = (last.offset, tensor.shape[-1], *strides, *(c for x, c in last.terms if x != row))
     in_chunks = step == 1 and not any(x % chunk for x in others)
-    rows = tensor.dtype == form.dtype and last.step(form.k.name) == 1 and not taps & {*last.axes}
-    return in_chunks and rows and any(taps & {*i.axes} for i in access.index)
+    rows = tensor.dtype == form.dtype and bool(row) and last.step(row) == 1 and not taps & {*last.axes}
+    few = math.prod(x.extent for x in form.around) <= _MOST_TAPS
+    return few and in_chunks and rows and any(taps & {*i.axes} for i in access.index)
+
+
+def slides(form: Contraction, side: tuple[Expression, ...]) -> bool:
+    """True if several positions of an output read the same element of a side, under different taps."""
+    taps, free = {x.name for x in form.around}, {x.name for x in (*form.rows, *form.columns)}
+    return any(taps & {*i.axes} and free & {*i.axes} for e in side for a in accesses(e) for i in a.index)
 
 
 def loaded_by_halos(form: Contraction, values: Values, knob: str) -> int:

@@ -18,6 +18,7 @@ from autosched.backends.cuda.language.index import Indexing, grouped, scaled, su
 from autosched.backends.cuda.language.iterations import Iterations
 from autosched.backends.cuda.memory.places import vectors
 from autosched.backends.cuda.printer import KernelPrinter
+from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.gpu.warps import WARP
 from autosched.backends.printing.scope import Identifiers
 from search_spaces.devices.features import Features
@@ -98,7 +99,8 @@ def window_of(view: View, halo: Tile) -> Window:
 class HaloCopy:
     """The asynchronous copy of a halo in chunks, each by one thread, which `every` iterations read; there are `blocks`.
 
-    It has any number of rows: threads count chunks, and rows are digits of these.
+    It has any number of rows: threads count chunks, and rows are digits of these. `resident`: it is the same for all
+    tiles of a persistent program, and copied for the first one only.
     """
 
     load: Load
@@ -107,6 +109,7 @@ class HaloCopy:
     every: int
     blocks: int
     threads: int
+    resident: bool = False
 
     @property
     def asynchronous(self) -> bool:
@@ -115,6 +118,17 @@ class HaloCopy:
     def slots(self, depth: int) -> int:
         """Halos in shared memory at a time, in a loop of this pipeline depth."""
         return min(self.blocks, -(-(depth - 1) // self.every) + 1)
+
+    def place(self, depth: int, shared: SharedMemory) -> str:
+        """Take a place for these."""
+        size = self.slots(depth) * self.stage.bytes
+        return str(shared.reserve(size)) if self.resident else shared.place(size)
+
+    def condition(self, counter: str) -> str:
+        """The condition under which an iteration copies it; "" if all do."""
+        if self.resident:
+            return "tile == block"
+        return f"{counter} % {self.every} == 0" if self.every > 1 and counter else ""
 
     def text(self, indexing: Indexing, copy: str, source: str, to: str) -> Iterator[str]:
         """The lines of the copy from a buffer to a place in shared memory by the function `copy`."""
@@ -175,28 +189,39 @@ def views_of_halos(program: TileProgram, body: Sequence[Statement], multiplied: 
 
 @dataclass(frozen=True)
 class Nest:
-    """A loop that loads halos, and the loop over their windows that is the rest of its body."""
+    """A loop that loads halos, and the loop over their windows that is the rest of its body.
+
+    `apart`: the inner one loads nothing, so that only the outer one is pipelined.
+    """
 
     outer: For
     loads: tuple[Load, ...]
     inner: For
+    apart: bool
 
     @property
-    def as_one(self) -> For:
-        """One loop over the iterations of both, without the loads."""
+    def loop(self) -> For:
+        """The loop that is pipelined, without the loads of halos: one over the iterations of both, or the outer one."""
         outer, inner = self.outer, self.inner
+        if self.apart:
+            return replace(outer, body=(inner,), pipeline_stages=inner.pipeline_stages)
         return replace(inner, variable=outer.variable, extent=outer.extent * inner.extent, digits=None)
 
     def copy(self, load: Load, printer: KernelPrinter, stages: Mapping[str, Stage | Window]) -> HaloCopy:
         """The copy of one of its halos."""
-        buffer, stage = printer.program.buffer(load.buffer), stages[load.dst.name]
+        buffer, stage, grid = printer.program.buffer(load.buffer), stages[load.dst.name], printer.kernel.grid
         if why := why_not_copied(buffer, load, printer.indexing, printer.features):
             raise CompileError(why)
         assert isinstance(stage, Stage)
-        return HaloCopy(load, stage, buffer, self.inner.extent, self.outer.extent, printer.warps * WARP)
+        every = 1 if self.apart else self.inner.extent
+        varies = any(printer.indexing.varying(piece.start) for piece in load.slices)
+        resident = grid.persistent is not None and grid.tiles > 1 and not varies
+        return HaloCopy(load, stage, buffer, every, self.outer.extent, printer.warps * WARP, resident)
 
-    def turns(self, indexing: Indexing, identifiers: Identifiers) -> Iterations:
-        """The iterations of both, counted as one."""
+    def turns(self, turns: Iterations, indexing: Indexing, identifiers: Identifiers) -> Iterations:
+        """The iterations of both, counted as one, or those of the outer one, `turns`."""
+        if self.apart:
+            return turns
         outer, inner = (indexing.variable(s.variable) for s in (self.outer, self.inner))
         each, variables = self.inner.extent, (self.outer.variable, self.inner.variable)
         if self.outer.extent == 1:
@@ -206,10 +231,11 @@ class Nest:
         return Iterations(turn, "0", str(self.outer.extent * each), variables, lines)
 
 
-def around_halos(loop: For, halos: frozenset[str]) -> Nest | None:
+def around_halos(loop: For, halos: frozenset[str], staged: frozenset[str]) -> Nest | None:
     """The loop with the one in it, if it loads some of these tiles and does nothing else."""
     loads, inner = loop.body[:-1], loop.body[-1]
     if not loads or not isinstance(inner, For) or loop.bound is not None:
         return None
     found = tuple(s for s in loads if isinstance(s, Load) and s.dst.name in halos)
-    return Nest(loop, found, inner) if len(found) == len(loads) else None
+    apart = not any(isinstance(s, Load) and s.dst.name in staged for s in inner.body)
+    return Nest(loop, found, inner, apart) if len(found) == len(loads) else None

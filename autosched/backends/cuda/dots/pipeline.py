@@ -82,16 +82,10 @@ class Pipeline:
         self, print_body: Callable[[Mapping[str, str]], None], steps: Callable[[Mapping[str, str]], Steps | None]
     ) -> None:
         """Print the loop. Its body, and the steps of its only dot if it is one, get the places of all staged tiles."""
-        counts = {c.load.dst.name: self._slots(c) for c in self.copies}
-        firsts = {c.load.dst.name: self.shared.place(counts[c.load.dst.name] * c.stage.bytes) for c in self.copies}
+        firsts = [(c, self._place(c)) for c in self.copies]
 
         def places(slot: Callable[[int], str]) -> dict[str, str]:
-            found = {}
-            for c in self.copies:
-                name, count = c.load.dst.name, counts[c.load.dst.name]
-                own = f"{self.turns.counter} / {c.every} % {count}" if isinstance(c, HaloCopy) else slot(count)
-                found[name] = f"{firsts[name]} + {own} * {c.stage.bytes}" if count > 1 else firsts[name]
-            return self.staging.with_windows(found)
+            return self.staging.with_windows({c.load.dst.name: self._ring(c, first, slot) for c, first in firsts})
 
         rings = places(lambda count: f"{self.turns.counter} % {count}")
         open_braces(self._block, "")
@@ -116,6 +110,22 @@ class Pipeline:
     def _slots(self, copy: Copy | HaloCopy) -> int:
         """Tiles of a copy in shared memory at a time."""
         return copy.slots(self.depth) if isinstance(copy, HaloCopy) else slots(self.depth, copy.asynchronous)
+
+    def _place(self, copy: Copy | HaloCopy) -> str:
+        """The place of the first of these tiles."""
+        if isinstance(copy, HaloCopy):
+            return copy.place(self.depth, self.shared)
+        return self.shared.place(self._slots(copy) * copy.stage.bytes)
+
+    def _ring(self, copy: Copy | HaloCopy, first: str, slot: Callable[[int], str]) -> str:
+        """The place of a copy's tile in the iteration of the loop's variable. `slot`: its number among so many."""
+        count = self._slots(copy)
+        if count == 1:
+            return first
+        if isinstance(copy, HaloCopy):
+            turn = f"{self.turns.counter} / {copy.every}" if copy.every > 1 else self.turns.counter
+            return f"{first} + {turn} % {count} * {copy.stage.bytes}"
+        return f"{first} + {slot(count)} * {copy.stage.bytes}"
 
     def _open(self, first: str, end: str) -> None:
         self.turns.open_loop(self._block, first, end)
@@ -292,7 +302,7 @@ def slots(depth: int, asynchronous: bool) -> int:
 
 
 def bring_now(
-    staging: Staging, copies: Sequence[Copy | HaloCopy], places: Mapping[str, str], counter: str = "0"
+    staging: Staging, copies: Sequence[Copy | HaloCopy], places: Mapping[str, str], counter: str = ""
 ) -> None:
     """Load operands, and wait for this thread's loads."""
     block = staging.block

@@ -62,11 +62,11 @@ class Dots:
 
     def loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> bool:
         staging, outside, halos = self._staging(printer), dict(self._at), list[HaloCopy]()
-        if nest := around_halos(s, self.operands.halos):
+        if nest := around_halos(s, self.operands.halos, self.operands.staged):
             halos = [nest.copy(x, printer, self.operands.stages) for x in nest.loads]
-            s, turns = nest.as_one, nest.turns(printer.indexing, printer.identifiers)
-        loads = [x for x in s.body if self._is_staged(x)]
-        if not loads:
+            s, turns = nest.loop, nest.turns(turns, printer.indexing, printer.identifiers)
+        loads = [x for x in s.body if isinstance(x, Load) and self._is_staged(x)]
+        if not loads and not halos:
             return False
         depth = min(max(1, s.pipeline_stages), s.extent)
         others = tuple(x for x in s.body if isinstance(x, Load) and x not in loads)
@@ -77,7 +77,7 @@ class Dots:
             printer.body([x for x in s.body if ahead is None or x not in ahead.loads])
 
         with printer.shared.taken():
-            copies: list[Copy | HaloCopy] = [*halos, *(staging.copy(x) for x in loads if isinstance(x, Load))]
+            copies: list[Copy | HaloCopy] = [*halos, *map(staging.copy, loads)]
             Pipeline(turns, depth, copies, staging, printer.shared, ahead).print(
                 body, lambda places: self._steps(s, copies, places, printer)
             )

@@ -92,11 +92,12 @@ class Staging:
                 found[name] = sum_of(places[view.src], self.printer.indexing.affine(window.start))
         return found
 
-    def bring(self, copy: Copy | HaloCopy, at: str, counter: str = "0") -> None:
+    def bring(self, copy: Copy | HaloCopy, at: str, counter: str) -> None:
         """Copy asynchronously, to `at` in shared memory; a halo in those iterations that are the first to read it."""
         if isinstance(copy, HaloCopy):
             name = self.functions.use(f"copy_async_{CHUNK}", fn.copy_async(CHUNK))
-            open_braces(self.block, "" if counter == "0" else f"if ({counter} % {copy.every} == 0)")
+            condition = copy.condition(counter)
+            open_braces(self.block, f"if ({condition})" if condition else "")
             source = self.printer.parameters[copy.load.buffer]
             for line in copy.text(self.printer.indexing, name, source, sum_of("shared_at", at)):
                 self.block.write(line)

@@ -20,7 +20,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     why_not_ranged,
 )
 from search_spaces.anchors.contractions.dot_knobs import MIN_DEPTH, fastest, least_tile, tiles_in
-from search_spaces.anchors.contractions.halos import loaded_by_halos
+from search_spaces.anchors.contractions.halos import loaded_by_halos, slides
 from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
@@ -100,14 +100,16 @@ _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8
 # (wide side, warps, stages) of starts with several products of a batch, whose rows are then whole lines. With one stage
 # operands pass through the first cache, which has what neighbouring taps read again.
 _SHORT_ROW_STARTS = ((128, 4, 1), (128, 4, 2), (64, 4, 1), (64, 4, 2), (256, 8, 2), (128, 8, 1))
-# (pixels, filters, k bytes, warps, stages) of starts whose windows are views of halos: blocks of channels of a line, of
-# few filters, whose pixels would be loaded once for each tap and block of these.
+# (pixels, filters, k bytes, warps, stages, filters of all taps at once, programs of a multiprocessor) of starts whose
+# windows are views of halos: blocks of channels of a line, of few filters, whose pixels would be loaded once for each
+# tap and block of these. Warps of 64 x 64 read the least of shared memory for what they multiply.
 _HALO_STARTS = (
-    (128, 64, 128, 4, 3),
-    (128, 128, 128, 8, 3),
-    (256, 64, 128, 8, 3),
-    (64, 64, 128, 4, 4),
-    (64, 128, 64, 4, 4),
+    (256, 64, 128, 4, 1, True, 1),
+    (128, 64, 128, 4, 1, True, 2),
+    (256, 64, 128, 4, 3, False, 2),
+    (128, 64, 128, 4, 3, False, 4),
+    (128, 128, 128, 8, 3, False, 2),
+    (64, 128, 64, 4, 4, False, 4),
 )
 # On an H100, tiles of 128 x 128 load 64 flops' worth a byte, and its L2 cache has a byte for each 180 of matrix units.
 _FEW_FILTERS = 128
@@ -322,22 +324,31 @@ class _Starts:
 
     def _of_halos(self) -> Iterator[Values]:
         """Programs of boxes of pixels, which they load once for all taps, of the kind that loads least."""
-        for side, name, other in (("a_load", "m", "n"), ("b_load", "n", "m")):
+        sides = zip((("a_load", "m", "n"), ("b_load", "n", "m")), self.form.operands, strict=True)
+        for side, name, other in (named for named, operands in sides if slides(self.form, operands)):
             axes = f"{name}_axes"
             kinds = [{axes: v} for v in getattr(self.knobs.get(axes), "values", ()) if v in BOXES]
-            for pixels, filters, k_bytes, warps, stages in _HALO_STARTS if HALO in self.knobs[side].values else ():
+            moved = [x for x, k in self.knobs.items() if x in LOADS and HALO in k.values]
+            for pixels, filters, k_bytes, warps, stages, whole, per_sm in _HALO_STARTS if side in moved else ():
                 sizes = {name: pixels, other: filters}
                 own = Values({"grid": "tiles", "store": "pointer", "warps": warps, "stages": stages})
-                own |= {x: HALO if x == side else _by_pointers(self.knobs[x]) for x in LOADS}
+                own |= {x: HALO if x == side or (whole and x in moved) else _by_pointers(self.knobs[x]) for x in LOADS}
                 found = self._start(sizes["m"], sizes["n"], k_bytes, **own)
                 box = {"k_axes": FUSED, name: self._size(name, pixels)} if kinds else {"k_axes": FUSED}
                 boxes = [Values({**found, **own, **box, **kind}) for kind in kinds or [{}]]
                 boxes = [v for v in boxes if class_tiles(self.form, v, name).why_no_box() is None]
                 if boxes:
-                    yield self._split_by_halos(min(boxes, key=lambda v: loaded_by_halos(self.form, v, side)))
+                    best = min(boxes, key=lambda v: loaded_by_halos(self.form, v, side))
+                    yield self._shared_by_halos(best, other, per_sm if whole else 0)
 
-    def _split_by_halos(self, values: Values) -> Values:
-        """The start with as many parts of the reduction, of whole halos each, as give every unit a program."""
+    def _shared_by_halos(self, values: Values, filters: str, per_sm: int) -> Values:
+        """The start with persistent programs if these can keep their filters, `per_sm` of them, unless that is 0.
+
+        Else with as many parts of the reduction, of whole halos each, as give every unit a program.
+        """
+        one = not self.form.batch and all(class_tiles(self.form, values, x).steps == 1 for x in (filters, "k"))
+        if per_sm and one:
+            return Values({**values, "grid": "persistent", "per_sm": per_sm, "split": 1})
         halos = class_tiles(self.form, values, "k").counts[self.form.k.name]
         whole = [v for v in self.knobs["split"].values if isinstance(v, int) and halos % v == 0]
         units = max(1, self.target.num_sms / tiles_in(self.form, values))

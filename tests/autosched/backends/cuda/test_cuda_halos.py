@@ -33,6 +33,7 @@ from search_spaces.programs.statements import For, Load, View, statements
 from search_spaces.programs.tiles import Flat, Slice, Tile, side
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
+from search_spaces.workloads.strides import dense_strides
 
 BACKEND = CudaBackend()
 A100, H100 = target_named("a100"), target_named("h100")
@@ -47,7 +48,7 @@ WINDOWS: dict[str, Workload] = {
     "one row": convolution((70,), (5,), 32, 16, batch=2, padding=2),
     "volumes": convolution((5, 6, 4), (3, 3, 3), 16, 16, padding=1),
     "groups of sixteen": convolution((8, 9), (3, 3), 32, 32, batch=2, padding=1, groups=2),
-    "one pixel": convolution((1, 1), (3, 3), 16, 16, batch=3, padding=1),
+    "two pixels": convolution((2, 1), (3, 3), 16, 16, batch=3, padding=1),
     "taps beyond the image": convolution((3, 4), (7, 7), 16, 16, padding=3),
     "integers": convolution((9, 7), (3, 3), 64, 32, padding=1, dtype="int8"),
     "tf32": convolution((9, 7), (3, 3), 32, 16, padding=1, dtype="float32", precision="tf32"),
@@ -71,6 +72,14 @@ def drawn(workload: Workload, count: int, seed: int = 0, target: Target = FEW) -
     return iter(dict.fromkeys(halos_of(workload, target).sample(rng) for _ in range(count)))
 
 
+def filters_of(workload: Workload) -> Workload:
+    """The same with weights that run along channels, as those of channels-last models do."""
+    x, w = workload.inputs
+    (*taps, channels, filters) = w.shape
+    apart = dense_strides((filters, *taps, channels))
+    return replace(workload, inputs=(x, replace(w, strides=(*apart[1:], apart[0]))))
+
+
 @every
 def test_programs_of_halos_compute_convolutions(name: str) -> None:
     workload = WINDOWS[name]
@@ -90,16 +99,47 @@ def test_printed_halos_compute_convolutions(name: str, tmp_path: Path) -> None:
         data.judge()
 
 
-@pytest.mark.parametrize("stages", [1, 2, 5])
-@pytest.mark.parametrize("grid", ["tiles", "persistent"])
-def test_halos_of_several_blocks_of_channels_take_turns(stages: int, grid: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stages", "grid", "b_load"),
+    [
+        (1, "tiles", "pointer"),
+        (2, "persistent", "pointer"),
+        (5, "tiles", "pointer"),
+        (1, "persistent", HALO),
+        (3, "tiles", HALO),
+    ],
+)
+def test_halos_of_several_blocks_of_channels_follow_one_another(
+    stages: int, grid: str, b_load: str, tmp_path: Path
+) -> None:
     """With 3 taps and 4 iterations ahead, three halos are in shared memory at once."""
-    workload = convolution((33,), (3,), 96, 16, batch=3, padding=1)
-    space = halos_of(workload).restricted("contraction", k=[(3, 32)], split=[1], stages=[stages], grid=[grid])
+    workload = filters_of(convolution((33,), (3,), 96, 16, batch=3, padding=1))
+    fixed = {"k": [(3, 32)], "split": [1], "stages": [stages], "grid": [grid], "b_load": [b_load]}
+    space = halos_of(workload).restricted("contraction", **fixed)
     data = TrialData.drawn(workload, 0, torch.device("cpu"))
     data.poison()
     EmulatedProgram(space.sample(np.random.default_rng(stages)).program, FEW, tmp_path)(data.operands)
     data.judge()
+
+
+@pytest.mark.parametrize("channels", [32, 96])
+def test_a_persistent_program_loads_filters_of_all_channels_once(channels: int, tmp_path: Path) -> None:
+    """One block of channels is the same for all of its tiles, and stays in shared memory; three follow one another."""
+    workload = filters_of(convolution((12, 11), (3, 3), channels, 16, batch=3, padding=1))
+    fixed = {"k": [(channels // 32, 32)], "split": [1], "grid": ["persistent"], "a_load": [HALO], "b_load": [HALO]}
+    schedule = halos_of(workload).restricted("contraction", **fixed).sample(np.random.default_rng(4))
+    assert ("if (tile == block)" in BACKEND.render(schedule.program, "", FEW)) == (channels == 32)
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    data.poison()
+    EmulatedProgram(schedule.program, FEW, tmp_path)(data.operands)
+    data.judge()
+
+
+def test_a_loop_over_taps_without_loads_is_not_pipelined() -> None:
+    schedule = layer(HALO, b_load=HALO)
+    made = BACKEND.limits.distinguished(schedule, A100)
+    assert made is not None
+    assert dict(made.idle)["stages"] == 1
 
 
 def test_padding_multiplies_to_zero_beside_infinities() -> None:
@@ -123,11 +163,27 @@ def test_halos_compile(name: str, target: Target) -> None:
 
 def layer(a_load: str, **others: Any) -> Schedule:
     """A layer of ResNet by pointers or by halos, in tiles of 8 x 16 pixels."""
-    workload = convolution((56, 56), (3, 3), 64, 64, batch=32, padding=1)
+    workload = filters_of(convolution((56, 56), (3, 3), 64, 64, batch=32, padding=1))
     space = spaces.build(workload, A100, [BACKEND]).restricted("contraction", k_axes=["fused"])
     found = next(s for s in space.seeds() if s.knobs["split"] == 1 and not s.knobs["swap"])
-    chosen = {"m_axes": "plane", "m": (1, 128), "n": (1, 64), "k": (1, 64), "a_load": a_load, "grid": "tiles"}
-    values = {**found.knobs, **chosen, "per_sm": 1, "subtiles": 1, "warps": 4, "stages": 3, **others}
+    chosen: dict[str, Any] = {
+        "m_axes": "plane",
+        "m": (1, 128),
+        "n": (1, 64),
+        "k": (1, 64),
+        "a_load": a_load,
+        "grid": "tiles",
+    }
+    values = {
+        **found.knobs,
+        **chosen,
+        "b_load": "pointer",
+        "per_sm": 1,
+        "subtiles": 1,
+        "warps": 4,
+        "stages": 3,
+        **others,
+    }
     return space.bind(replace(found, values=tuple(values.items())))
 
 
@@ -178,8 +234,8 @@ def test_decisions_that_a_halo_excludes_are_refused(knob: str, value: str) -> No
     ids=["one tap", "channels of no whole chunks", "channels first"],
 )
 def test_other_convolutions_have_no_halo(workload: Workload) -> None:
-    knobs = spaces.build(workload, A100, [BACKEND]).sketch("contraction").knobs
-    assert not any(HALO in k.values for k in knobs)
+    knobs = {k.name: k.values for k in spaces.build(workload, A100, [BACKEND]).sketch("contraction").knobs}
+    assert HALO not in knobs["a_load"]
 
 
 def test_only_backends_with_windows_in_shared_memory_have_halos() -> None:
