@@ -111,7 +111,7 @@ class Dots:
         if found.steps % 2 or not all(copy.asynchronous for copy in copies):
             return None
         if isinstance(found, FmaDot):
-            return None if any(found.plan.along_k) else found
+            return found if found.plan.outer else None
         return found if isinstance(found, WarpDot) else None
 
     def _is_staged(self, s: Statement) -> bool:
