@@ -108,11 +108,9 @@ class Dots:
         found = self._dot(dots[0], printer)
         if self.operands.take_turns(loop):
             return found if isinstance(found, WmmaDot | WarpDot) else None
-        if found.steps % 2 or not all(copy.asynchronous for copy in copies):
+        if not isinstance(found, WarpDot) and not (isinstance(found, FmaDot) and found.plan.outer):
             return None
-        if isinstance(found, FmaDot):
-            return found if found.plan.outer else None
-        return found if isinstance(found, WarpDot) else None
+        return found if found.steps % 2 == 0 and all(copy.asynchronous for copy in copies) else None
 
     def _is_staged(self, s: Statement) -> bool:
         return isinstance(s, Load) and s.dst.name in self.operands.staged
