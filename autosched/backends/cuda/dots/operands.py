@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.backends.cuda.dots.halos import Window, halo_stage, views_of_halos, window_of
-from autosched.backends.cuda.dots.plans import DotPlan, dot_plans
+from autosched.backends.cuda.dots.plans import DotPlan, are_outer, dot_plans
 from autosched.backends.cuda.dots.stages import Stage
 from search_spaces.devices.features import Features
 from search_spaces.programs.statements import (
@@ -32,8 +32,6 @@ from search_spaces.programs.tiles import Tile
 # Iterations in shared memory of operands that come through registers: one is read, the next is written. More are on
 # their way in registers.
 BY_REGISTERS = 2
-# Bytes of elements that may be copied one by one: those of the smallest asynchronous copies (PTX ISA, cp.async).
-_COPIED_ALONE = 4
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,9 @@ class Operands:
         fastest = {x: _fastest(program, t, makers[x][0]) for x, t in multiplied.items()}
         own = dict(_sums(kernel)), kernel.launch.num_warps, features
         found = dot_plans(dots, tiles, fastest, *own)
-        transposed = {x for x in copied if _is_transposed(x, dots, found, fastest[x])}
-        if transposed:
+        transposed: frozenset[str] = frozenset()
+        if are_outer(found, True) and multiplied.keys() <= copied:
+            transposed = _along_k(dots, fastest)
             fastest |= {x: _other(multiplied[x], fastest[x]) for x in transposed}
             found = dot_plans(dots, tiles, fastest, *own)
         plans = {id(d): plan for d, plan in zip(dots, found, strict=True)}
@@ -93,7 +92,7 @@ class Operands:
             sums={d.dst.name: plans[id(d)] for d in reversed(dots)},
             stages=stages,
             staged=frozenset(staged),
-            transposed=frozenset(transposed),
+            transposed=transposed,
             views=views,
             read_back=frozenset(others & staged),
             first_uses=frozenset(_first_uses(kernel.body)),
@@ -176,13 +175,9 @@ def _users(dots: Iterable[Dot], tile: str) -> list[Dot]:
     return [d for d in dots if tile in (d.a, d.b)]
 
 
-def _is_transposed(tile: str, dots: Sequence[Dot], plans: Sequence[DotPlan], fastest: str) -> bool:
-    """True if an operand that memory has along k is transposed on its way, for the outer products of every k.
-
-    Copies are of single elements then, of the four bytes that are copied asynchronously at least.
-    """
-    users = [plan for dot, plan in zip(dots, plans, strict=True) if tile in (dot.a, dot.b)]
-    return all(f.kind == "fma" and f.k == fastest and f.element_bytes >= _COPIED_ALONE for f in users)
+def _along_k(dots: Sequence[Dot], fastest: Mapping[str, str]) -> frozenset[str]:
+    """The operands that memory has along the axis of every dot of theirs."""
+    return frozenset(x for x, axis in fastest.items() if all(d.axis == axis for d in _users(dots, x)))
 
 
 def _other(tile: Tile, axis: str) -> str:

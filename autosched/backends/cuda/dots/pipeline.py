@@ -38,6 +38,7 @@ from typing import Protocol
 from autosched.backends.cuda.dots.halos import HaloCopy
 from autosched.backends.cuda.dots.operands import BY_REGISTERS
 from autosched.backends.cuda.dots.staging import Copy, Staging
+from autosched.backends.cuda.language.index import grouped
 from autosched.backends.cuda.language.iterations import Iterations
 from autosched.backends.cuda.language.scope import open_braces
 from autosched.backends.cuda.memory.ahead import LoadsAhead
@@ -226,7 +227,8 @@ class Pipeline:
         turns, block = self.turns, self._block
         variable, slot, together = turns.counter, self._slot, steps.unrolled
         block.write(steps.parts("[2]"))
-        block.write(f"int {slot} = {turns.first}{f' % {self.depth}' if turns.first != '0' else ''};")
+        first = "0" if turns.first == "0" else f"{grouped(turns.first)} % {self.depth}"
+        block.write(f"int {slot} = {first};")
         block.open(f"const auto take_{variable} = [&](const int step, const int set) {{", footer="};")
         for line in steps.take("[set]"):
             block.write(line)

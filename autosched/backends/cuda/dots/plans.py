@@ -10,7 +10,6 @@ Dots that fit no unit (float32 as ieee, float64, tiles of odd sizes) are compute
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,8 @@ from functools import cached_property
 from typing import Literal
 
 from autosched.backends.backend import CompileError
+from autosched.backends.cuda.dots.outer_products import outer_blocks
+from autosched.backends.cuda.language.types import VECTOR_BYTES
 from autosched.backends.cuda.registers.layouts import (
     Digit,
     Layout,
@@ -42,12 +43,12 @@ STEP_BYTES = 32
 VOLTA_STEP = 8
 # Rows of the instruction of a quarter of a warp (m8n8k4).
 _QUAD = (8, 8, 4)
-# Sizes that lanes are divided into.
-_POWERS = (1, 2, 4, 8, 16, 32)
+# Bytes of elements that may be copied one by one.
+_COPIED_ALONE = 4
 # Lane digits of the four products that a warp of Volta computes at once.
 _FIRST_QUAD, _SECOND_QUAD = Digit("lane", 2, 4), Digit("lane", 2, 8)
-# Neighbours of a thread in a block of the accumulator, for fused multiply-adds, and bytes of the load that covers them.
-_BLOCK, _BLOCK_BYTES = 4, 16
+# Neighbours of a thread in a block of the accumulator, for fused multiply-adds: one load of 16 bytes covers them.
+_BLOCK = 4
 
 Kind = Literal["warp", "wmma", "volta", "fma"]
 
@@ -57,7 +58,8 @@ class DotPlan:
     """A dot: its axes, where `rows` are those of the instruction, their extents, and its division among warps.
 
     `along_k`: for the operand with the rows and the one with the columns, true if neighbours along k are neighbours in
-    shared memory. `turned`: the stored result has neighbours along the rows.
+    shared memory. `turned`: the stored result has neighbours along the rows. `outer`: a sum of outer products, one for
+    each k, by fused multiply-adds.
     """
 
     kind: Kind
@@ -73,6 +75,7 @@ class DotPlan:
     column_warps: int
     along_k: tuple[bool, bool]
     turned: bool = False
+    outer: bool = False
 
     @property
     def axes(self) -> tuple[str, str]:
@@ -86,7 +89,7 @@ class DotPlan:
     def step(self) -> int:
         """Products along k of operands that are loaded at once."""
         if self.kind == "fma":
-            return math.gcd(self.depth, _BLOCK) if any(self.along_k) else 1
+            return 1 if self.outer else math.gcd(self.depth, _BLOCK)
         return VOLTA_STEP if self.kind == "volta" else STEP_BYTES // self.element_bytes
 
     @property
@@ -117,8 +120,10 @@ class DotPlan:
                 rows, columns = (self.chunk_layout[x] for x in self.axes)
                 return simplified((*rows, Digit("register", self.row_tiles))), columns
             case "fma":
-                block = min(_BLOCK, _BLOCK_BYTES // self.element_bytes)
-                return _blocks((self.m, self.n), self.along_k, (self.row_warps, self.column_warps), block)
+                extents, warps = (self.m, self.n), (self.row_warps, self.column_warps)
+                if self.outer:
+                    return outer_blocks(extents, warps, VECTOR_BYTES // self.element_bytes)
+                return _blocks(extents, self.along_k, warps)
 
     @cached_property
     def chunk_layout(self) -> Layout:
@@ -203,8 +208,19 @@ def dot_plans(
         beside = [f for f in alone if (f.kind, f.rows, f.m) == (plan.kind, plan.rows, plan.m)]
         chained = any(f.k in (g.rows, g.columns) for f in beside for g in beside)
         rows, columns = _arrangement(plan.kind, beside, warps, chained)
-        found.append(replace(plan, row_warps=rows, column_warps=columns))
+        found.append(replace(plan, row_warps=rows, column_warps=columns, outer=are_outer(alone, False)))
     return found
+
+
+def are_outer(plans: Sequence[DotPlan], transposed: bool) -> bool:
+    """True if all dots of a kernel are sums of outer products of the same rows and columns.
+
+    `transposed`: operands that are read along k may be transposed. Copies are then of single elements, of the four
+    bytes that are copied asynchronously at least (PTX ISA, cp.async).
+    """
+    alike = len({(f.rows, f.columns, f.m, f.n) for f in plans}) == 1
+    whole = all(f.kind == "fma" and f.element_bytes >= _COPIED_ALONE for f in plans)
+    return alike and whole and (transposed or not any(any(f.along_k) for f in plans))
 
 
 def _plan(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], features: Features, warps: int) -> DotPlan:
@@ -260,53 +276,27 @@ def _factors(warps: int) -> Iterator[tuple[int, int]]:
                 yield rows, columns
 
 
-def _blocks(
-    extents: tuple[int, int], along_k: tuple[bool, bool], warps: tuple[int, int], block: int
-) -> tuple[Spread, Spread]:
-    """Blocks of rows by columns for threads that multiply them by themselves, of at most `block` neighbours.
+def _blocks(extents: tuple[int, int], along_k: tuple[bool, bool], warps: tuple[int, int]) -> tuple[Spread, Spread]:
+    """Blocks of rows by columns for threads that multiply them by themselves.
 
     Neighbours in shared memory are neighbours in registers, so that they are loaded in vectors; in operands read along
-    k, neighbours are in neighbouring lanes, which then read from different banks. Of the arrangements that leave the
-    fewest lanes idle, the one with the fewest loads; of equals the one with more columns of a thread, which multiply
-    the same register one after the other.
+    k, neighbours are in neighbouring lanes, which then read from different banks.
     """
-    left = [size // of_warps for size, of_warps in zip(extents, warps, strict=True)]
-    sizes = [
-        [1] if k else [x for x in _POWERS if x <= block and size % x == 0]
-        for size, k in zip(left, along_k, strict=True)
-    ]
-    found = [
-        (blocks, (rows, math.gcd(left[1] // blocks[1], WARP // rows)))
-        for blocks in itertools.product(*sizes)
-        for rows in _POWERS
-        if left[0] % (blocks[0] * rows) == 0
-    ]
-
-    def loads(blocks: Sequence[int], lanes: Sequence[int]) -> int:
-        vectors = (_BLOCK if k else size for size, k in zip(blocks, along_k, strict=True))
-        return sum(-(-x // (count * size)) for x, count, size in zip(left, lanes, vectors, strict=True))
-
-    blocks, lanes = max(found, key=lambda x: (math.prod(x[1]), -loads(*x), x[1]))
+    left = [extents[0] // warps[0], extents[1] // warps[1]]
+    blocks = [1 if k else math.gcd(size, _BLOCK) for size, k in zip(left, along_k, strict=True)]
+    lanes = [math.gcd(left[0] // blocks[0], 4), 1]
+    lanes[1] = math.gcd(left[1] // blocks[1], WARP // lanes[0])
+    lanes[0] = math.gcd(left[0] // blocks[0], WARP // lanes[1])
+    places = ((1, 1), (lanes[0], warps[0]))
     rows, columns = (
         simplified(
             (
                 Digit("register", blocks[i]),
-                *_interleaved(lanes)[i],
-                Digit("warp", warps[i], (1, warps[0])[i]),
+                Digit("lane", lanes[i], places[i][0]),
+                Digit("warp", warps[i], places[i][1]),
                 Digit("register", left[i] // (blocks[i] * lanes[i])),
             )
         )
         for i in range(2)
     )
     return rows, columns
-
-
-def _interleaved(lanes: tuple[int, int]) -> tuple[Spread, Spread]:
-    """Digits of lanes along rows and columns: the least bit counts columns, the next ones rows, the others columns.
-
-    Two quarters of a warp that load 16 bytes a lane share a cycle of shared memory if every lane reads what its
-    neighbour, or the one after that, reads; a warp then takes two cycles instead of four for either operand.
-    """
-    rows, columns = lanes
-    first = math.gcd(columns, 2)
-    return (Digit("lane", rows, first),), (Digit("lane", first), Digit("lane", columns // first, first * rows))

@@ -114,9 +114,9 @@ class Dots:
         found = self._dot(dots[0], printer)
         if self.operands.take_turns(loop):
             return found if isinstance(found, WmmaDot | WarpDot) else None
-        if not isinstance(found, WarpDot | FmaDot) or found.steps % 2 or not all(copy.asynchronous for copy in copies):
+        if not isinstance(found, WarpDot) and not (isinstance(found, FmaDot) and found.plan.outer):
             return None
-        return None if isinstance(found, FmaDot) and any(found.plan.along_k) else found
+        return found if found.steps % 2 == 0 and all(copy.asynchronous for copy in copies) else None
 
     def _is_staged(self, s: Statement) -> bool:
         return isinstance(s, Load | View) and s.dst.name in self.operands.staged
