@@ -122,13 +122,17 @@ def test_halos_of_several_blocks_of_channels_follow_one_another(
     data.judge()
 
 
+@pytest.mark.parametrize("stages", [1, 3])
 @pytest.mark.parametrize("channels", [32, 96])
-def test_a_persistent_program_loads_filters_of_all_channels_once(channels: int, tmp_path: Path) -> None:
+def test_a_persistent_program_loads_filters_of_all_channels_once(channels: int, stages: int, tmp_path: Path) -> None:
     """One block of channels is the same for all of its tiles, and stays in shared memory; three follow one another."""
     workload = filters_of(convolution((12, 11), (3, 3), channels, 16, batch=3, padding=1))
-    fixed = {"k": [(channels // 32, 32)], "split": [1], "grid": ["persistent"], "a_load": [HALO], "b_load": [HALO]}
-    schedule = halos_of(workload).restricted("contraction", **fixed).sample(np.random.default_rng(4))
-    assert ("if (tile == block)" in BACKEND.render(schedule.program, "", FEW)) == (channels == 32)
+    fixed: dict[str, Any] = {"k": [(channels // 32, 32)], "split": [1], "grid": ["persistent"], "stages": [stages]}
+    space = halos_of(workload).restricted("contraction", **fixed, a_load=[HALO], b_load=[HALO])
+    schedule = space.sample(np.random.default_rng(4))
+    text = BACKEND.render(schedule.program, "", FEW)
+    assert ("if (tile == block)" in text) == (channels == 32)
+    assert ("bring_tile" in text) == (channels == 32 and stages > 1)
     data = TrialData.drawn(workload, 0, torch.device("cpu"))
     data.poison()
     EmulatedProgram(schedule.program, FEW, tmp_path)(data.operands)
