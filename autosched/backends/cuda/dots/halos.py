@@ -133,9 +133,8 @@ class HaloCopy:
 
     def condition(self, counter: str) -> str:
         """The condition under which an iteration copies it; "" if all do."""
-        if self.resident:
-            return "tile == block"
-        return f"{counter} % {self.every} == 0" if self.every > 1 and counter else ""
+        first = [f"{counter} % {self.every} == 0"] if self.every > 1 and counter else []
+        return " && ".join([*(["tile == block"] if self.resident else []), *first])
 
     def text(self, indexing: Indexing, copy: str, source: str, to: str) -> Iterator[str]:
         """The lines of the copy from a buffer to a place in shared memory by the function `copy`."""

@@ -139,6 +139,19 @@ def test_a_persistent_program_loads_filters_of_all_channels_once(channels: int, 
     data.judge()
 
 
+def test_pixels_that_all_tiles_of_a_program_read_are_loaded_once(tmp_path: Path) -> None:
+    """One tile of pixels, and more tiles of filters than programs, whose taps come one after the other."""
+    workload = filters_of(convolution((8, 8), (3, 3), 16, 96, padding=1))
+    fixed = {"m_axes": ["patch"], "m": [(1, 64)], "n": [(6, 16)], "k": [(1, 16)], "swap": [False], "split": [1]}
+    space = halos_of(workload).restricted("contraction", **fixed, grid=["persistent"], b_load=["pointer"])
+    schedule = space.sample(np.random.default_rng(0))
+    assert "if (tile == block && k_0 % 9 == 0)" in BACKEND.render(schedule.program, "", FEW)
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    data.poison()
+    EmulatedProgram(schedule.program, FEW, tmp_path)(data.operands)
+    data.judge()
+
+
 def test_a_loop_over_taps_without_loads_is_not_pipelined() -> None:
     schedule = layer(HALO, b_load=HALO)
     made = BACKEND.limits.distinguished(schedule, A100)
@@ -200,6 +213,14 @@ def test_a_halo_is_loaded_once_for_all_taps() -> None:
     assert isinstance(taps, For)
     assert taps.extent == 9
     assert [s.src for s in statements((taps,)) if isinstance(s, View)] == [halo.dst.name]
+
+
+def test_groups_of_the_same_pixels_run_together() -> None:
+    for schedule in drawn(WINDOWS["groups of sixteen"], 3):
+        axes = [x.variable for x in schedule.program.kernels[-1].grid.axes]
+        group, columns = axes[-3], axes[-2:]
+        assert columns == ["m.0", "n.0"]
+        assert schedule.program.kernels[-1].grid.axes[-3].extent == 2, group
 
 
 def test_the_cost_model_sees_fewer_bytes_through_the_cache() -> None:
