@@ -73,7 +73,9 @@ def _loop(s: For, program: TileProgram, kernel: Kernel, features: Features) -> F
     inner = s.body[-1] if s.body else None
     if isinstance(inner, For) and not any(isinstance(x, Load) for x in inner.body) and isinstance(s.body[0], Load):
         # All that is loaded for the dots of the inner loop is loaded by the outer one, which is pipelined instead.
-        depth = min(inner.pipeline_stages, s.extent)
+        # A persistent program with one block of channels loads ahead across its tiles.
+        most = 2 if s.extent == 1 and kernel.grid.walked else s.extent
+        depth = min(inner.pipeline_stages, most)
         return replace(s, body=(*s.body[:-1], replace(inner, pipeline_stages=depth if depth > 1 else 0)))
     # Operands through registers alternate from three stages on, in a loop of any length.
     least = 1 if features.copy_bytes else BY_REGISTERS + 1

@@ -14,6 +14,7 @@ from search_spaces.anchors.contractions.batch_tiles import batch_axis, batch_til
 from search_spaces.anchors.contractions.class_tiles import ClassTiles, class_tiles
 from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.halos import HALO
 from search_spaces.programs.lowering import start_of
 from search_spaces.programs.statements import Load, Split, Statement, Store
 from search_spaces.programs.tiles import Slice, Tile
@@ -80,7 +81,10 @@ class OutputTile:
         within = {x for tiles in self.classes.values() if tiles.ranged for x in tiles.axes}
         counts = {axis: count for tiles in self.classes.values() for axis, count in tiles.counts.items()}
         counts |= {x.name: -(-x.extent // self.batch[x.name]) for x in self.form.batch if x.name in self.batch}
-        around = (x for x in self.form.outer if x not in within)
+        around = [x for x in self.form.outer if x not in within]
+        if HALO in (self.values.get("a_load"), self.values.get("b_load")):
+            # Groups of channels of the same pixels run together: a halo has a part of their lines each.
+            around.sort(key=lambda x: x in self.form.batch)
         outer = [*(GridAxis(f"{x.name}.0", counts.get(x.name, x.extent)) for x in around), *shares]
         return Grid((*outer, *(GridAxis(f"{axis}.0", tiles.count) for axis, tiles in self.classes.items())))
 

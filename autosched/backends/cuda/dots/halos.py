@@ -23,6 +23,7 @@ from autosched.backends.gpu.warps import WARP
 from autosched.backends.printing.scope import Identifiers
 from search_spaces.devices.features import Features
 from search_spaces.programs.addressing import Dimension, address
+from search_spaces.programs.grid import Grid
 from search_spaces.programs.statements import For, Load, Statement, View
 from search_spaces.programs.tile_program import Buffer, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
@@ -100,7 +101,8 @@ class HaloCopy:
     """The asynchronous copy of a halo in chunks, each by one thread, which `every` iterations read; there are `blocks`.
 
     It has any number of rows: threads count chunks, and rows are digits of these. `resident`: it is the same for all
-    tiles of a persistent program, and copied for the first one only.
+    tiles of a persistent program, and copied for the first one only. `programs`: the distance of a persistent program's
+    tiles, if the next one's halo is copied during the dots of this one; else 0.
     """
 
     load: Load
@@ -110,6 +112,7 @@ class HaloCopy:
     blocks: int
     threads: int
     resident: bool = False
+    programs: int = 0
 
     @property
     def asynchronous(self) -> bool:
@@ -121,14 +124,17 @@ class HaloCopy:
 
     def place(self, depth: int, shared: SharedMemory) -> str:
         """Take a place for these."""
-        size = self.slots(depth) * self.stage.bytes
-        return str(shared.reserve(size)) if self.resident else shared.place(size)
+        if self.resident:
+            return str(shared.reserve(self.stage.bytes))
+        if self.programs:
+            first, size = shared.reserve(2 * self.stage.bytes), self.stage.bytes
+            return f"{first} + tile / {self.programs} % 2 * {size}"
+        return shared.place(self.slots(depth) * self.stage.bytes)
 
     def condition(self, counter: str) -> str:
         """The condition under which an iteration copies it; "" if all do."""
-        if self.resident:
-            return "tile == block"
-        return f"{counter} % {self.every} == 0" if self.every > 1 and counter else ""
+        first = [f"{counter} % {self.every} == 0"] if self.every > 1 and counter else []
+        return " && ".join([*(["tile == block"] if self.resident else []), *first])
 
     def text(self, indexing: Indexing, copy: str, source: str, to: str) -> Iterator[str]:
         """The lines of the copy from a buffer to a place in shared memory by the function `copy`."""
@@ -214,9 +220,18 @@ class Nest:
             raise CompileError(why)
         assert isinstance(stage, Stage)
         every = 1 if self.apart else self.inner.extent
-        varies = any(printer.indexing.varying(piece.start) for piece in load.slices)
-        resident = grid.persistent is not None and grid.tiles > 1 and not varies
-        return HaloCopy(load, stage, buffer, every, self.outer.extent, printer.warps * WARP, resident)
+        several = grid.walked and grid.stream is None
+        resident = several and not any(printer.indexing.varying(piece.start) for piece in load.slices)
+        programs = grid.programs if self.ahead(grid) else 0
+        return HaloCopy(load, stage, buffer, every, self.outer.extent, printer.warps * WARP, resident, programs)
+
+    def ahead(self, grid: Grid) -> bool:
+        """True if a persistent program copies the halos of its next tile during the dots of this one.
+
+        It does where all channels are one block, and the pipeline is deeper than that.
+        """
+        one = self.apart and self.outer.extent == 1 and self.inner.pipeline_stages > 1
+        return one and grid.walked and grid.stream is None
 
     def turns(self, turns: Iterations, indexing: Indexing, identifiers: Identifiers) -> Iterations:
         """The iterations of both, counted as one, or those of the outer one, `turns`."""

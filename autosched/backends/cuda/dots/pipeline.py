@@ -43,6 +43,7 @@ from autosched.backends.cuda.language.iterations import Iterations
 from autosched.backends.cuda.language.scope import open_braces
 from autosched.backends.cuda.memory.ahead import LoadsAhead
 from autosched.backends.cuda.registers.shared import SharedMemory
+from autosched.backends.printing.grid import position
 from autosched.backends.printing.scope import Block
 
 
@@ -296,6 +297,35 @@ class Pipeline:
 
     def _common(self, name: str) -> str:
         return self.staging.functions.common(name)
+
+
+def print_tiles_ahead(
+    copies: Sequence[HaloCopy], staging: Staging, print_body: Callable[[Mapping[str, str]], None]
+) -> None:
+    """Print a tile of a persistent program whose halos are copied during the dots of the tile before.
+
+    if (tile == block) bring_tile(tile);
+    await_copies<0>();                              this tile's halos are there; no thread reads those of the one before
+    __syncthreads();
+    if (tile + 132 < 784) bring_tile(tile + 132);
+    …                                               the dots
+    """
+    printer, block = staging.printer, staging.block
+    grid, commit = printer.kernel.grid, staging.functions.common("commit_copies")
+    places = staging.with_windows({c.load.dst.name: c.place(1, printer.shared) for c in copies})
+    open_braces(block, "")
+    scope = block.open("const auto bring_tile = [&](const int tile) {", *(a.variable for a in grid.axes), footer="};")
+    scope.definitions += position(grid, printer.indexing, "tile")
+    for copy in copies:
+        staging.bring(copy, places[copy.load.dst.name], "")
+    block.write(f"{commit}();")
+    block.close()
+    block.write("if (tile == block) bring_tile(tile);")
+    block.write(f"{staging.functions.common('await_copies')}<0>();")
+    block.write("__syncthreads();")
+    block.write(f"if (tile + {grid.programs} < {grid.tiles}) bring_tile(tile + {grid.programs});")
+    print_body(places)
+    block.close()
 
 
 def slots(depth: int, asynchronous: bool) -> int:

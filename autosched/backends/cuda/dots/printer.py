@@ -10,7 +10,7 @@ from autosched.backends.cuda.dots.fma import FmaDot
 from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.halos import HaloCopy, around_halos
 from autosched.backends.cuda.dots.operands import Operands
-from autosched.backends.cuda.dots.pipeline import Pipeline, Steps, bring_now
+from autosched.backends.cuda.dots.pipeline import Pipeline, Steps, bring_now, print_tiles_ahead
 from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Made, Staged
 from autosched.backends.cuda.dots.staging import Copy, Staging
@@ -76,6 +76,10 @@ class Dots:
             self._at |= places
             printer.body([x for x in s.body if ahead is None or x not in ahead.loads])
 
+        if nest and nest.ahead(printer.kernel.grid):
+            print_tiles_ahead(halos, staging, body)
+            self._at = outside
+            return True
         with printer.shared.taken():
             copies: list[Copy | HaloCopy] = [*halos, *map(staging.copy, loads)]
             Pipeline(turns, depth, copies, staging, printer.shared, ahead).print(

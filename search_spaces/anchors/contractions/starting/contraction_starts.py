@@ -20,7 +20,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     why_not_ranged,
 )
 from search_spaces.anchors.contractions.dot_knobs import MIN_DEPTH, fastest, least_tile, tiles_in
-from search_spaces.anchors.contractions.halos import loaded_by_halos, slides
+from search_spaces.anchors.contractions.halos import cost_of_halos, slides
 from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
@@ -104,7 +104,7 @@ _SHORT_ROW_STARTS = ((128, 4, 1), (128, 4, 2), (64, 4, 1), (64, 4, 2), (256, 8, 
 # windows are views of halos: blocks of channels of a line, of few filters, whose pixels would be loaded once for each
 # tap and block of these. Warps of 64 x 64 read the least of shared memory for what they multiply.
 _HALO_STARTS = (
-    (256, 64, 128, 4, 1, True, 1),
+    (256, 64, 128, 8, 2, True, 1),
     (128, 64, 128, 4, 1, True, 2),
     (256, 64, 128, 4, 3, False, 2),
     (128, 64, 128, 4, 3, False, 4),
@@ -323,7 +323,7 @@ class _Starts:
             yield self._start(m, n, depth * self.element_bytes, grid="tiles", **own)
 
     def _of_halos(self) -> Iterator[Values]:
-        """Programs of boxes of pixels, which they load once for all taps, of the kind that loads least."""
+        """Programs of boxes of pixels, which they load once for all taps, of the kind that costs least."""
         sides = zip((("a_load", "m", "n"), ("b_load", "n", "m")), self.form.operands, strict=True)
         for side, name, other in (named for named, operands in sides if slides(self.form, operands)):
             axes = f"{name}_axes"
@@ -338,7 +338,7 @@ class _Starts:
                 boxes = [Values({**found, **own, **box, **kind}) for kind in kinds or [{}]]
                 boxes = [v for v in boxes if class_tiles(self.form, v, name).why_no_box() is None]
                 if boxes:
-                    best = min(boxes, key=lambda v: loaded_by_halos(self.form, v, side))
+                    best = min(boxes, key=lambda v: cost_of_halos(self.form, v, side))
                     yield self._shared_by_halos(best, other, per_sm if whole else 0)
 
     def _shared_by_halos(self, values: Values, filters: str, per_sm: int) -> Values:
@@ -348,7 +348,8 @@ class _Starts:
         """
         one = not self.form.batch and all(class_tiles(self.form, values, x).steps == 1 for x in (filters, "k"))
         if per_sm and one:
-            return Values({**values, "grid": "persistent", "per_sm": per_sm, "split": 1})
+            # Accumulators are stored through shared memory that halos of the next tile leave.
+            return Values({**values, "grid": "persistent", "per_sm": per_sm, "split": 1, "subtiles": 2})
         halos = class_tiles(self.form, values, "k").counts[self.form.k.name]
         whole = [v for v in self.knobs["split"].values if isinstance(v, int) and halos % v == 0]
         units = max(1, self.target.num_sms / tiles_in(self.form, values))

@@ -56,6 +56,8 @@ WINDOWS: dict[str, Workload] = {
     "block": block(convolution((9, 7), (3, 3), 32, 24, batch=2, padding=1)),
 }
 every = pytest.mark.parametrize("name", WINDOWS)
+# Every other one, for what takes a second.
+some = pytest.mark.parametrize("name", [*WINDOWS][::2])
 
 
 @lru_cache
@@ -84,13 +86,13 @@ def filters_of(workload: Workload) -> Workload:
 def test_programs_of_halos_compute_convolutions(name: str) -> None:
     workload = WINDOWS[name]
     inputs = random_inputs(workload, seed=3)
-    for schedule in drawn(workload, 3):
+    for schedule in drawn(workload, 2):
         result = interpreted(workload, schedule.program, [x.double() for x in inputs])
         for value, expected in zip(result, expect(workload, inputs), strict=True):
             assert error_ratio(torch.from_numpy(value), expected) <= 1, schedule.one_line
 
 
-@every
+@some
 def test_printed_halos_compute_convolutions(name: str, tmp_path: Path) -> None:
     data = TrialData.drawn(WINDOWS[name], 0, torch.device("cpu"))
     for schedule in drawn(WINDOWS[name], 1, seed=1):
@@ -103,9 +105,7 @@ def test_printed_halos_compute_convolutions(name: str, tmp_path: Path) -> None:
     ("stages", "grid", "b_load"),
     [
         (1, "tiles", "pointer"),
-        (2, "persistent", "pointer"),
-        (5, "tiles", "pointer"),
-        (1, "persistent", HALO),
+        (5, "persistent", "pointer"),
         (3, "tiles", HALO),
     ],
 )
@@ -122,13 +122,29 @@ def test_halos_of_several_blocks_of_channels_follow_one_another(
     data.judge()
 
 
-@pytest.mark.parametrize("channels", [32, 96])
-def test_a_persistent_program_loads_filters_of_all_channels_once(channels: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("channels", "stages"), [(32, 1), (32, 3), (96, 3)])
+def test_a_persistent_program_loads_filters_of_all_channels_once(channels: int, stages: int, tmp_path: Path) -> None:
     """One block of channels is the same for all of its tiles, and stays in shared memory; three follow one another."""
     workload = filters_of(convolution((12, 11), (3, 3), channels, 16, batch=3, padding=1))
-    fixed = {"k": [(channels // 32, 32)], "split": [1], "grid": ["persistent"], "a_load": [HALO], "b_load": [HALO]}
-    schedule = halos_of(workload).restricted("contraction", **fixed).sample(np.random.default_rng(4))
-    assert ("if (tile == block)" in BACKEND.render(schedule.program, "", FEW)) == (channels == 32)
+    fixed: dict[str, Any] = {"k": [(channels // 32, 32)], "split": [1], "grid": ["persistent"], "stages": [stages]}
+    space = halos_of(workload).restricted("contraction", **fixed, a_load=[HALO], b_load=[HALO])
+    schedule = space.sample(np.random.default_rng(4))
+    text = BACKEND.render(schedule.program, "", FEW)
+    assert ("if (tile == block)" in text) == (channels == 32)
+    assert ("bring_tile" in text) == (channels == 32 and stages > 1)
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    data.poison()
+    EmulatedProgram(schedule.program, FEW, tmp_path)(data.operands)
+    data.judge()
+
+
+def test_pixels_that_all_tiles_of_a_program_read_are_loaded_once(tmp_path: Path) -> None:
+    """One tile of pixels, and more tiles of filters than programs, whose taps come one after the other."""
+    workload = filters_of(convolution((8, 8), (3, 3), 16, 96, padding=1))
+    fixed = {"m_axes": ["patch"], "m": [(1, 64)], "n": [(6, 16)], "k": [(1, 16)], "swap": [False], "split": [1]}
+    space = halos_of(workload).restricted("contraction", **fixed, grid=["persistent"], b_load=["pointer"])
+    schedule = space.sample(np.random.default_rng(0))
+    assert "if (tile == block && k_0 % 9 == 0)" in BACKEND.render(schedule.program, "", FEW)
     data = TrialData.drawn(workload, 0, torch.device("cpu"))
     data.poison()
     EmulatedProgram(schedule.program, FEW, tmp_path)(data.operands)
@@ -154,8 +170,11 @@ def test_padding_multiplies_to_zero_beside_infinities() -> None:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("target", [A100, H100], ids=lambda t: t.name)
-@pytest.mark.parametrize("name", ["3x3", "stride 2", "groups of sixteen", "integers"])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("3x3", A100), ("stride 2", H100), ("groups of sixteen", H100), ("integers", A100)],
+    ids=lambda x: x if isinstance(x, str) else x.name,
+)
 def test_halos_compile(name: str, target: Target) -> None:
     (schedule,) = drawn(WINDOWS[name], 1, target=target)
     build(schedule.program, schedule.one_line, target, BACKEND)
@@ -196,6 +215,14 @@ def test_a_halo_is_loaded_once_for_all_taps() -> None:
     assert isinstance(taps, For)
     assert taps.extent == 9
     assert [s.src for s in statements((taps,)) if isinstance(s, View)] == [halo.dst.name]
+
+
+def test_groups_of_the_same_pixels_run_together() -> None:
+    for schedule in drawn(WINDOWS["groups of sixteen"], 3):
+        axes = [x.variable for x in schedule.program.kernels[-1].grid.axes]
+        group, columns = axes[-3], axes[-2:]
+        assert columns == ["m.0", "n.0"]
+        assert schedule.program.kernels[-1].grid.axes[-3].extent == 2, group
 
 
 def test_the_cost_model_sees_fewer_bytes_through_the_cache() -> None:

@@ -93,7 +93,7 @@ def test_blocks_of_a_cluster_copy_parts_of_the_pixels_for_all() -> None:
 
 def test_the_map_has_the_corners_of_the_window() -> None:
     workload = convolution((11, 14), (3, 5), 64, 64, batch=3, stride=2, padding=1, dilation=2)
-    (made,) = drawn(workload, 1)
+    (made,) = drawn(workload, 1, split=(1,))
     (kernel,) = launched(made.program, SMALL)
     (window,) = [m.window for m in kernel.maps if m.window]
     assert (window.lower, window.steps) == ((-1, -1), (2, 2))
