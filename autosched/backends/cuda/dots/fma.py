@@ -20,9 +20,9 @@ from autosched.backends.cuda.language.types import VECTOR_BYTES, held_type, memo
 from autosched.backends.cuda.registers.layouts import register_offset, thread_offset, vector
 from autosched.backends.cuda.registers.tiles import Held
 
-# Multiply-adds of a thread in straight code: 8 steps of the most sums that fit registers. ptxas 13 loads a step ahead
-# in so many, and delays loads to their uses in twice as many.
-_UNROLLED = 1024
+# Multiply-adds of a thread in straight code: of a whole iteration, and of part of one, 32 KiB of instructions. ptxas 13
+# delays loads to their uses in longer iterations that are straight code, but not in such parts.
+_WHOLE, _PART = 1024, 2048
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,11 @@ class FmaDot:
     @property
     def unrolled(self) -> int:
         """Steps in straight code: a divisor of their number, even if that is."""
-        most = _UNROLLED // (math.prod(self.plan.registers) * self.plan.step)
-        return math.gcd(self.steps, max(2, 1 << (most.bit_length() - 1))) if most else math.gcd(self.steps, 2)
+        each = math.prod(self.plan.registers) * self.plan.step
+        if self.steps * each <= _WHOLE:
+            return self.steps
+        most = min(_PART // each, self.steps // 2)
+        return math.gcd(self.steps, max(2, 1 << (most.bit_length() - 1)))
 
     def lines(self) -> Iterator[str]:
         """The whole dot."""

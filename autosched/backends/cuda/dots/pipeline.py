@@ -20,12 +20,14 @@ so that one is in flight while another is stored:
 
 A dot with many instructions a step is a loop of some of its steps at a time, whose parts are one step ahead:
 
-    for (int begin = 0; begin < 32; begin += 8)
+    for (int begin = 0; begin < 32; begin += 8) {
+        if (begin == warp / 4 % 2 * 16) { if (k_0 + 3 < 64) bring_k_0(k_0 + 3); }
         for (int step = 0; step < 8; ++step) {    unrolled
-            if (step == 7 && begin == 24) { await_copies<2>(); __syncthreads(); slot = slot == 3 ? 0 : slot + 1; }
+            if (step == 7 && begin == 24) { commit_copies(); await_copies<2>(); __syncthreads(); slot = …; }
             take(step == 7 && begin == 24 ? 0 : begin + step + 1, (step + 1) % 2);
             …                                     a step of the dot
         }
+    }
 """
 
 from __future__ import annotations
@@ -45,6 +47,10 @@ from autosched.backends.cuda.memory.ahead import LoadsAhead
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.printing.grid import position
 from autosched.backends.printing.scope import Block
+
+# Schedulers of a multiprocessor, to which warps are assigned in order of their numbers (CUDA C++ programming guide,
+# compute capabilities 7.0 to 9.0).
+_SCHEDULERS = 4
 
 
 class Steps(Protocol):
@@ -237,11 +243,14 @@ class Pipeline:
         self._await(asynchronous=True)
         block.write(f"take_{variable}(0, 0);")
         self._open(turns.first, turns.end)
-        self._bring_next(asynchronous=True, others=False)
         open_braces(block, f"#pragma unroll 1\nfor (int begin = 0; begin < {steps.steps}; begin += {together})")
+        open_braces(block, f"if (begin == {self._turn_to_bring(steps.steps // together, together)})")
+        self._call("bring", f"{turns.counter} + {self.depth - 1}")
+        block.close()
         open_braces(block, f"#pragma unroll\nfor (int step = 0; step < {together}; ++step)")
         last = f"step == {together - 1} && begin == {steps.steps - together}"
         open_braces(block, f"if ({last})")
+        block.write(f"{self._common('commit_copies')}();")
         self._await(asynchronous=True)
         block.write(f"{slot} = {slot} == {self.depth - 1} ? 0 : {slot} + 1;")
         block.close()
@@ -251,6 +260,12 @@ class Pipeline:
         block.close()
         block.close()
         block.close()
+
+    def _turn_to_bring(self, chunks: int, together: int) -> str:
+        """The step with which a warp copies operands: one multiplies while the other warp of its scheduler copies."""
+        if chunks == 1 or self.staging.printer.warps <= _SCHEDULERS:
+            return "0"
+        return f"warp / {_SCHEDULERS} % 2 * {chunks // 2 * together}"
 
     def _in_turns(self, copies: Sequence[Copy], rings: Mapping[str, str], steps: Steps) -> None:
         """The iterations of a loop that is one dot of operands through registers.

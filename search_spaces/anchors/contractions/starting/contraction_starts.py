@@ -57,12 +57,13 @@ _EARLY_START_TILES = (
     (128, 128, 64, 4, 3),
 )
 # The same for dots without matrix instructions, whose threads read operands from shared memory for every multiply-add:
-# 8 x 16 sums of a thread (the first three) are as many as leave registers for the operands of the next step; short
+# 8 x 16 sums of a thread (the first four) are as many as leave registers for the operands of the next step; short
 # iterations, since Triton unrolls them. By pointers: of tiles that descriptors load, Triton 3.9 spills registers.
 _MULTIPLY_ADD_START_TILES = (
     (128, 256, 64, 8, 4),
     (128, 128, 64, 4, 4),
     (256, 128, 64, 8, 4),
+    (128, 256, 128, 8, 3),
     (128, 128, 64, 8, 4),
     (64, 128, 64, 4, 4),
     (128, 64, 64, 4, 4),

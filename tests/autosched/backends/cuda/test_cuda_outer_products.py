@@ -54,7 +54,7 @@ def plan_of(made: Schedule) -> tuple[DotPlan, dict[str, Stage], frozenset[str]]:
 @pytest.mark.parametrize(
     ("workload", "m", "n", "k", "others"),
     [
-        (ops.matmul(70, 130, 75, layout="nt"), 64, 64, 32, {"warps": 2, "stages": 3}),
+        (ops.matmul(100, 130, 75, layout="nt"), 128, 128, 32, {"warps": 8, "stages": 3}),
         (ops.matmul(64, 64, 320, layout="tn"), 64, 64, 32, {"warps": 2, "stages": 3, "split": 2}),
         (ops.matmul(64, 64, 160, layout="tt", batch=2, epilogue="bias_gelu"), 64, 64, 32, {"warps": 2, "stages": 2}),
         (ops.matmul(64, 64, 224), 32, 64, 16, {"warps": 4, "stages": 4, "grid": "stream_k", "partials": "atomic"}),
