@@ -115,6 +115,13 @@ class Pipeline:
         """The variable with the slot whose parts are taken."""
         return f"slot_{self.turns.counter}"
 
+    @property
+    def _next(self) -> str:
+        """The next iteration; of the last one itself where windows of a halo would lie beyond its memory."""
+        after = f"{self.turns.counter} + 1"
+        windows = any(isinstance(c, HaloCopy) for c in self.copies)
+        return f"min({after}, {self.turns.end} - 1)" if windows else after
+
     def _slots(self, copy: Copy | HaloCopy) -> int:
         """Tiles of a copy in shared memory at a time."""
         return copy.slots(self.depth) if isinstance(copy, HaloCopy) else slots(self.depth, copy.asynchronous)
@@ -223,7 +230,7 @@ class Pipeline:
         open_braces(block, f"if (step == {last})")
         self._await(asynchronous=True)
         block.close()
-        block.write(f"take_{variable}(step == {last} ? {variable} + 1 : {variable}, step == {last} ? 0 : step + 1);")
+        block.write(f"take_{variable}(step == {last} ? {self._next} : {variable}, step == {last} ? 0 : step + 1);")
         for line in steps.multiply("[step % 2]"):
             block.write(line)
         block.close()

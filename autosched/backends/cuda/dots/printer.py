@@ -118,7 +118,8 @@ class Dots:
         found = self._dot(dots[0], printer)
         if self.operands.take_turns(loop):
             return found if isinstance(found, WmmaDot | WarpDot) else None
-        if not isinstance(found, WarpDot) and not (isinstance(found, FmaDot) and found.plan.outer):
+        windows = any(isinstance(copy, HaloCopy) for copy in copies)
+        if not isinstance(found, WarpDot) and not (isinstance(found, FmaDot) and found.plan.outer and not windows):
             return None
         return found if found.steps % 2 == 0 and all(copy.asynchronous for copy in copies) else None
 

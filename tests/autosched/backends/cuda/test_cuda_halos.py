@@ -23,7 +23,7 @@ from convolutions import block, convolution
 from cost_models.program_counts import count
 from cost_models.reuse import Nest
 from cuda_on_cpu import EmulatedProgram
-from needed import needs_nvrtc
+from needed import needs_gpu, needs_nvrtc
 from schedule_checks import fault
 from scheduled_tensors import interpreted
 from search_spaces import Schedule, SearchSpace, Target, Workload, target_named
@@ -287,6 +287,7 @@ def test_a_window_is_a_view_of_its_halo() -> None:
     assert why_no_halo(load, {"s": 3}) == "nothing is read by several windows"
 
 
+@needs_gpu
 @pytest.mark.gpu
 @every
 def test_halos_are_right_on_a_gpu(name: str) -> None:
@@ -296,6 +297,7 @@ def test_halos_are_right_on_a_gpu(name: str) -> None:
     assert not faults
 
 
+@needs_gpu
 @pytest.mark.gpu
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_layers_of_many_tiles_are_right_on_a_gpu(stages: int) -> None:
