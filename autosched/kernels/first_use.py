@@ -44,12 +44,8 @@ def remember(record: TuningRecord) -> None:
         _remember(record, record.measurement.source, record.measurement)
 
 
-def ensure_right(
-    record: TuningRecord, schedule: Schedule, artefact: Artefact, launcher: Launcher, tried: bool = False
-) -> None:
+def ensure_right(record: TuningRecord, schedule: Schedule, artefact: Artefact, launcher: Launcher) -> None:
     """Check a loaded kernel, unless it is known to be right.
-
-    `tried`: the record's kernel ran here, and this code differs in a wait alone: it needs no process of its own.
 
     Raises:
         AutoschedError: it is not right; the message describes the error.
@@ -59,7 +55,7 @@ def ensure_right(
     assert made is not None
     if checked_kernels().latency_s(_key(record, made)) is not None:
         return
-    if tried or (record.measurement.ok and record.measurement.source == made):
+    if record.measurement.ok and record.measurement.source == made:
         _check_here(record, launcher)
         found = record.measurement
     else:

@@ -317,15 +317,14 @@ def checked_kernel(
     artefact: Artefact,
     launcher: Launcher,
     workload: Workload | None = None,
-    tried: bool = False,
 ) -> Kernel:
-    """The kernel of loaded code, checked before its first use on this machine. `tried`: as `first_use.ensure_right`.
+    """The kernel of loaded code, checked before its first use on this machine.
 
     Raises:
         AutoschedError: its results are wrong, or it cannot be checked; its code is unloaded.
     """
     try:
-        first_use.ensure_right(record, schedule, artefact, launcher, tried)
+        first_use.ensure_right(record, schedule, artefact, launcher)
     except Exception:
         # Whatever the reason, nobody calls it.
         launcher.unload()

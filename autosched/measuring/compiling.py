@@ -22,19 +22,9 @@ def compile_all(
     Raises:
         TargetUnavailableError: the worker processes do not start.
     """
-    trials = [Trial(Task(op, "cold"), schedule, schedule.program) for schedule in schedules]
-    compile_trials(trials, target, backend)
-    return [trial.measurement or trial.compiled.facts for trial in trials]
-
-
-def compile_trials(trials: Sequence[Trial], target: Target, backend: str = DEFAULT_BACKEND) -> None:
-    """Compile programs in processes of their own: each trial has its artefact then, or its failure as a measurement.
-
-    Raises:
-        TargetUnavailableError: the worker processes do not start.
-    """
-    limits = TrialLimits(compile_workers=max(1, min(len(usable_cores()), len(trials))))
+    limits = TrialLimits(compile_workers=max(1, min(len(usable_cores()), len(schedules))))
     pool = CompilePool(shared_server(), compile_setups(target, limits, backend), limits.compile_timeout_s)
+    trials = [Trial(Task(op, "cold"), schedule, schedule.program) for schedule in schedules]
     ready: list[object] = []
     try:
         for trial in trials:
@@ -45,3 +35,4 @@ def compile_trials(trials: Sequence[Trial], target: Target, backend: str = DEFAU
             pool.step(ready)
     finally:
         pool.close()
+    return [trial.measurement or trial.compiled.facts for trial in trials]

@@ -15,14 +15,13 @@ from torch import Tensor, fx
 
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
-from autosched.torch_compile.early_launches import in_the_faster_order
 from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of, why_failed
 from autosched.torch_compile.kernel_cache import replay
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, as_cuda_graph, by_others
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
 from autosched.torch_compile.problems import TracedProblem, traced_problems
-from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, Order, PartReport
+from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
 from autosched.torch_compile.timing_parts import seconds_of_graph, seconds_of_segment
 from autosched.torch_compile.tuning_process import TuningWork, shares
@@ -70,7 +69,7 @@ class GraphCompiler:
         divided = DividedGraph.of(graph, inputs, self.weights(inputs, self.kind))
         others = Others(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
         problems = traced_problems(divided, self.kind, self.options.strict)
-        parts, report = self._of_kernels(divided, self.kernels(problems), others, self.options.tunes)
+        parts, report = self._of_kernels(divided, self.kernels(problems), others)
         made = self._composed(divided, parts)
         background = self.options.background
         if background is not None and (work := self._work(problems)) is not None:
@@ -81,25 +80,14 @@ class GraphCompiler:
         return made, report
 
     def _of_kernels(
-        self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str], others: Others, timed: bool
+        self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str], others: Others
     ) -> tuple[tuple[Part, ...], GraphReport]:
-        """The parts of a graph. `timed`: the order of its launches is, and not that which is known to be faster."""
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)
         seconds: Mapping[Maker, float] = {}
-
-        def seconds_of(orders: Mapping[Order, tuple[Part, ...]]) -> Mapping[Order, float] | str:
-            calls = {order: self._call_of(divided, made) for order, made in orders.items()}
-            return seconds_of_graph(divided, _known(kernels), calls)
-
-        ordered = in_the_faster_order(parts, self.options.graphs, seconds_of if timed else None)
-        parts = ordered.parts
         if (len(parts) > 1 or divided.writes) and self.options.tunes and not self.options.strict:
             parts, seconds = self._whole_or_parts(divided, parts, kernels, others)
-        report = GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
-        if any(part.choice.kernel for part in parts):
-            report = replace(report, order=ordered.order, orders=ordered.seconds)
-        return parts, report
+        return parts, GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
 
     def _work(self, problems: Mapping[str, TracedProblem | str]) -> TuningWork | None:
         """The tuning of a graph's kernels in another process; None where there is nothing to tune."""
@@ -122,8 +110,8 @@ class GraphCompiler:
         divided, problems, others = graph
         try:
             kernels = self.kernels(problems)
-            tuned, tuned_report = self._of_kernels(divided, kernels, others, timed=True)
-            known = _known(kernels)
+            tuned, tuned_report = self._of_kernels(divided, kernels, others)
+            known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
             # Neither of them is what the user calls: CUDA graphs remember where inputs lay.
             calls = {name: self._call_of(divided, parts) for name, parts in (("tuned", tuned), ("before", before))}
             seconds = seconds_of_graph(divided, known, calls)
@@ -210,11 +198,12 @@ class GraphCompiler:
         others: Others,
     ) -> tuple[tuple[Part, ...], Mapping[Maker, float]]:
         """The parts of a graph, or the whole by others where that is faster; and the seconds of both."""
+        known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
         segment = others.whole(divided)
         whole = others.of(segment)
         left = [Part(segment, whole.call, Choice(whole.by))]
         calls: dict[Maker, Call] = {"autosched": self._call_of(divided, parts), whole.by: self._call_of(divided, left)}
-        seconds = seconds_of_graph(divided, _known(kernels), calls)
+        seconds = seconds_of_graph(divided, known, calls)
         if isinstance(seconds, str):
             choice, seconds = Choice(whole.by, why=f"the parts cannot be timed: {seconds}"), {}
         else:
@@ -236,11 +225,6 @@ class GraphCompiler:
         if not self.options.graphs or isinstance(call, TracedKernel):
             return call
         return as_cuda_graph(call, segment.module, segment.examples)
-
-
-def _known(kernels: Mapping[str, TracedKernel | str]) -> dict[str, TracedKernel]:
-    """The segments that have kernels."""
-    return {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
 
 
 def _stored(problem: TracedProblem) -> tuple[bytes, Target, int] | None:

@@ -2,9 +2,8 @@
 
 An entry is a file next to the user's log, `kernels/<key>`: the record that was chosen, its program and its binaries.
 Its key is made of all that these follow from: the workload, the device, the contents of the logs, and the versions of
-everything. Only exact records have entries. The binaries of a kernel that begins early (`kernels.early_kernels`) are an
-entry of their own, and so is the faster order of a graph's launches. What cannot be read is a miss; the check before a
-kernel's first use is as without the cache.
+everything. Only exact records have entries. What cannot be read is a miss; the check before a kernel's first use is as
+without the cache.
 """
 
 from __future__ import annotations
@@ -12,25 +11,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import pickle
 import sys
-from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
-from typing import TypeVar, get_args
 
 from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
 
-from autosched.backends.backend import Artefact
 from autosched.backends.environment import environment
-from autosched.kernels.early_kernels import compiled_early, loaded_early, may_begin_early
 from autosched.kernels.kernel import Kernel
 from autosched.kernels.stored import as_bytes, from_bytes
 from autosched.machine.devices import processor
 from autosched.machine.entries import sealed, unsealed, write_entry
 from autosched.replaying.replay import kernels_of_cuts, log_paths
 from autosched.replaying.replay import replay as from_logs
-from autosched.torch_compile.reports import Order
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.traced import loaded
 from search_spaces import Target, Workload
@@ -44,64 +36,17 @@ _MOST_ENTRIES = 1000
 # Larger logs are read by their index, which takes less time than their digest.
 _MOST_LOG_BYTES = 64 << 20
 _KEY_DIGITS = 32
-_Entry = TypeVar("_Entry")
 
 
 def replay(traced: TracedFunction, target: Target, *, log: str | os.PathLike[str] | None = None) -> TracedKernel:
     """As `autosched.replay`, from the cache as far as it has the kernels."""
-    cut, logs, versions = traced.for_target(target), _Logs(log), _versions(target)
+    cut, logs = traced.for_target(target), _Logs(log)
+    code = code_hash("search_spaces", "autosched"), code_hash("tuning_logs")
+    versions = repr((target.key, environment(target), processor(target), sys.version_info, code))
     function = loaded(cut, kernels_of_cuts(cut, lambda workload: _kernel(workload, target, logs, versions)))
     assert isinstance(function, TracedKernel)
     function.ensure_right()
     return function
-
-
-def early_kernels(kernels: Iterable[Kernel]) -> dict[str, Kernel]:
-    """Kernels that begin while the one before them ends, in the place of these, by the keys of their workloads.
-
-    As far as there are any: those that the cache does not have are compiled now, at the same time. All of one target.
-
-    Raises:
-        OutOfMemoryError: there is no memory for a check before first use.
-        AutoschedError: a kernel is not right, or cannot be compiled in other processes.
-    """
-    wanted = {k.workload.key: k for k in kernels if may_begin_early(k)}
-    keys = {name: _early_key(k) for name, k in wanted.items()}
-    known: dict[str, Artefact] = {
-        n: found for n, key in keys.items() if (found := _read(key, pickle.loads)) is not None
-    }
-    missing = [name for name in wanted if name not in known]
-    for name, made in zip(missing, compiled_early([wanted[name] for name in missing]), strict=True):
-        if made is not None:
-            known[name] = made
-            _write(keys[name], pickle.dumps(made))
-    return {name: loaded_early(wanted[name], artefact) for name, artefact in known.items()}
-
-
-def faster_order(graph: str, target: Target) -> Order | None:
-    """The order of launches in which a graph was faster, if that is known; `graph`: its parts and kernels."""
-    body = _read(_order_key(graph, target), bytes)
-    return next((order for order in get_args(Order) if body == order.encode()), None)
-
-
-def remember_order(graph: str, target: Target, order: Order) -> None:
-    """Note the order in which a graph is faster, for `faster_order`."""
-    _write(_order_key(graph, target), order.encode())
-
-
-def _order_key(graph: str, target: Target) -> str:
-    return _key(repr(("order", graph, _versions(target))))
-
-
-def _early_key(kernel: Kernel) -> str:
-    """Its ordinary code says which it is."""
-    return _key(repr(("early", kernel.workload.key, kernel.artefact.facts.source, _versions(kernel.target))))
-
-
-def _versions(target: Target) -> str:
-    """The device and everything that kernels follow from besides their records."""
-    code = code_hash("search_spaces", "autosched"), code_hash("tuning_logs")
-    return repr((target.key, environment(target), processor(target), sys.version_info, code))
 
 
 class _Logs:
@@ -137,7 +82,7 @@ def _digest(path: Path) -> str | None:
 def _kernel(workload: Workload, target: Target, logs: _Logs, versions: str) -> Kernel:
     digests = logs.digests(workload)
     key = None if digests is None else _key(repr((workload.key, workload.varying.key, versions, digests)))
-    if key is not None and (known := _read(key, partial(from_bytes, workload=workload))) is not None:
+    if key is not None and (known := _read(key, workload)) is not None:
         return known
     kernel = from_logs(workload, target, log=logs.log)
     # A stale record warns every time; and a log that was appended to meanwhile has no entry yet.
@@ -145,24 +90,19 @@ def _kernel(workload: Workload, target: Target, logs: _Logs, versions: str) -> K
     if key is not None and is_exact and _Logs(logs.log).digests(workload) == digests:
         # Not every program has bytes; then the next process makes it anew.
         with contextlib.suppress(Exception):
-            _write(key, as_bytes(kernel))
+            content = sealed(as_bytes(kernel))
+            write_entry(_path(key), content, _MOST_ENTRIES)
+            CacheArtifactManager.record_artifact(KernelArtifact.type(), key, content)
     return kernel
 
 
-def _write(key: str, body: bytes) -> None:
-    content = sealed(body)
-    write_entry(_path(key), content, _MOST_ENTRIES)
-    CacheArtifactManager.record_artifact(KernelArtifact.type(), key, content)
-
-
-def _read(key: str, of: Callable[[bytes], _Entry]) -> _Entry | None:
-    """The entry of a key from its bytes; None where there is none, or something is wrong with it."""
+def _read(key: str, workload: Workload) -> Kernel | None:
     try:
         content = _path(key).read_bytes()
         body = unsealed(content)
         if body is None:
             return None
-        found = of(body)
+        found = from_bytes(body, workload)
     except Exception:
         # There is no such file, or it is another's: whatever is wrong with it, the kernel is made anew.
         return None

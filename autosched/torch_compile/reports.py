@@ -8,8 +8,6 @@ from typing import Literal
 
 Kind = Literal["inference", "forward", "backward"]
 Maker = Literal["autosched", "inductor", "eager"]
-# Kernels begin when the one before them has ended, or while it ends (programmatic dependent launch).
-Order = Literal["in order", "early"]
 
 
 @dataclass(frozen=True)
@@ -44,16 +42,13 @@ class GraphReport:
     """One graph of operators, and its parts in order, equal ones once.
 
     `sizes`: those that it is called at, where they change; the report without any is of all sizes without kernels.
-    `seconds`: latency of the whole graph in parts, those of autosched among them, and by others, where it was timed;
-    `order`: of the launches of its kernels; `orders`: latency in parts with either, where it was timed.
+    `seconds`: latency of the whole graph in parts, those of autosched among them, and by others, where it was timed.
     """
 
     kind: Kind
     parts: tuple[PartReport, ...]
     sizes: tuple[int, ...] = ()
     seconds: tuple[tuple[Maker, float], ...] = ()
-    order: Order = "in order"
-    orders: tuple[tuple[Order, float], ...] = ()
 
     @property
     def operators(self) -> int:
@@ -84,21 +79,17 @@ class GraphReport:
         """Operators left to PyTorch within autosched's parts, with reasons."""
         return tuple(text for p in self.parts for text in p.left)
 
-    @property
-    def _ordered(self) -> str:
-        return f", launched {self.order}{_timed(self.orders)}" if self.orders or self.order == "early" else ""
-
     def __str__(self) -> str:
         graph = f"{self.kind} graph{' at ' * bool(self.sizes)}{', '.join(map(str, self.sizes))}"
-        timed = f"{self._ordered}{_timed(self.seconds)}"
+        timed = _timed(self.seconds)
         if len(self.parts) == 1 and self.parts[0].times == 1:
             return f"{graph} of {self.parts[0]}{timed}"
         head = f"{graph} of {self.operators} operators by {self.by}: {self.kernels} kernels{timed}"
         return "\n".join([head, *(f"{p.times} × {p}".replace("\n", "\n  ") for p in self.parts)])
 
 
-def _timed(seconds: Sequence[tuple[str, float]]) -> str:
-    timed = ", ".join(f"{name} {s * 1e6:.1f}" for name, s in seconds)
+def _timed(seconds: Sequence[tuple[Maker, float]]) -> str:
+    timed = ", ".join(f"{maker} {s * 1e6:.1f}" for maker, s in seconds)
     return f" (µs: {timed})" if timed else ""
 
 

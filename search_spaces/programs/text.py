@@ -56,7 +56,6 @@ def _launch_text(launch: Launch) -> str:
     text += f", {launch.producer_warps} more to load" if launch.producer_warps else ""
     text += ", dots overlapped" if launch.overlapped else ""
     text += ", launched ahead" if launch.dependent else ""
-    text += ", triggering the next" if launch.triggering else ""
     return text + (f", registers ≤ {launch.max_registers}" if launch.max_registers else "")
 
 

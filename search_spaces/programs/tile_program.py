@@ -79,9 +79,7 @@ class Launch:
     `producer_warps` (warps in addition to `num_warps` that only load operands; 0: the compiler interleaves loads and
     dots); with them, `alternating` groups compute every other tile instead of half of every tile, or issue their
     chained dots alternately; `overlapped`: dots run while pointwise work of another iteration is computed.
-    `programs.roles` makes the roles of warps from these; `dependent`: programmatic dependent launch: the kernel begins
-    while the one before it ends, and waits for its end before it reads or writes anything; `triggering`: it lets the
-    next one begin as soon as it has waited itself.
+    `programs.roles` makes the roles of warps from these; `dependent`: programmatic dependent launch.
 
     CPU: `lanes` (elements per vector), `vectors` (vectors per step of an element-wise loop), `prefetch_bytes` (prefetch
     distance of such a loop's operands).
@@ -95,7 +93,6 @@ class Launch:
     alternating: bool = False
     overlapped: bool = False
     dependent: bool = False
-    triggering: bool = False
     lanes: int = 1
     vectors: int = 1
     prefetch_bytes: int = 0
@@ -143,19 +140,6 @@ class TileProgram:
             return self
         kernels = zip(self.kernels, self.preparing, strict=True)
         return replace(self, kernels=tuple([k for k, prepared in kernels if not prepared]), prepared=())
-
-    @property
-    def launched_early(self) -> TileProgram:
-        """The program for launches that may begin while what is before them ends: every kernel of a call waits first.
-
-        All of them wait, in every block and on every path, also those that read nothing of the kernel before: the end
-        of a kernel that has waited implies the end of all that were launched before it, so that each has to wait for
-        its predecessor alone. Only after its wait a kernel triggers the next one, so that no more than two are on the
-        device together, and memory is written again only after the last kernel that reads it.
-        """
-        launches = [replace(k.launch, dependent=True, triggering=True) for k in self.kernels]
-        kernels = zip(self.kernels, launches, self.preparing, strict=True)
-        return replace(self, kernels=tuple(k if once else replace(k, launch=launch) for k, launch, once in kernels))
 
     @property
     def given(self) -> tuple[Buffer, ...]:

@@ -69,17 +69,6 @@ def function_name(kernel: Kernel) -> str:
     return valid_identifier(kernel.name, RESERVED)
 
 
-def launch_order(kernel: Kernel) -> list[str]:
-    """Statements before a kernel's first access to memory: the wait for the launch before it, the trigger of the next.
-
-    Programmatic dependent launch (PTX ISA, griddepcontrol). Every thread waits: then none needs a barrier to see what
-    was written.
-    """
-    launch = kernel.launch
-    waits = ['asm volatile("griddepcontrol.wait;" ::: "memory");'] if launch.dependent else []
-    return [*waits, *(['asm volatile("griddepcontrol.launch_dependents;");'] if launch.triggering else [])]
-
-
 def blocks_that_fit(max_registers: int, threads: int) -> int:
     """Blocks of `threads` threads resident on a multiprocessor, given a cap on the registers of each thread."""
     return max(1, WGMMA.registers // (max_registers * threads)) if max_registers else 1
@@ -187,7 +176,6 @@ class KernelPrinter:
             shared_bytes=self.shared.bytes,
             scratch_bytes=0,
             hidden_parameters=0,
-            dependent=self.kernel.launch.dependent,
         )
 
     def text(self) -> str:
@@ -198,8 +186,7 @@ class KernelPrinter:
         self.body(self.kernel.body)
         # Without a known number of threads, the compiler keeps tests that always hold.
         threads = f"__builtin_assume(threadIdx.x < {WARP * self.warps});"
-        lane = "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;"
-        return self.function([threads, lane, *launch_order(self.kernel)])
+        return self.function([threads, "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;"])
 
     def function(self, first: Sequence[str], threads: int = 0, more: Sequence[str] = ()) -> str:
         """The printed statements as a function of `threads` threads.
@@ -210,12 +197,10 @@ class KernelPrinter:
         blocks = blocks_that_fit(self.kernel.launch.max_registers, threads)
         head = f'extern "C" __global__ void __launch_bounds__({threads}, {blocks})\n{function_name(self.kernel)}'
         written = _written(self.kernel)
-        # What only this kernel may change, as `__restrict__` says, would be loaded before the wait for another one.
-        alone = "" if self.kernel.launch.dependent else "__restrict__ "
         parameters = []
         for b in self.buffers:
             constant = "" if b.name in written else "const "
-            parameters.append(f"{constant}{memory_type(b.dtype)}* {alone}{self.parameters[b.name]}")
+            parameters.append(f"{constant}{memory_type(b.dtype)}* __restrict__ {self.parameters[b.name]}")
         own = ["    " + line for line in (*self.shared.definitions(), *first)]
         return "\n".join([call(head, *parameters, *more) + " {", *own, *self.root.text(1), "}"]) + "\n"
 

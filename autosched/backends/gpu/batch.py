@@ -151,23 +151,19 @@ class Parameters:
         self._mapped: list[int] = []
         self._found: list[EncodedMap] = []
         launched = zip(launchers, kernels, begins, strict=False)
-        words: list[int] = []
-        for own, numbers, begin in launched:
-            # The batch follows on anything.
-            words += self._laid_out(own, numbers, begin, follows=bool(words))
+        words = [w for own, numbers, begin in launched for w in self._laid_out(own, numbers, begin)]
         self._steps = (ctypes.c_uint64 * len(words))(*words)
         self.address, self.count = ctypes.addressof(self._steps), len(words) // STEP_WORDS
 
-    def _laid_out(self, launcher: CudaLauncher, kernels: Sequence[int], begin: int, follows: bool) -> list[int]:
-        """The steps of a launch of some kernels, whose values begin at a number. `follows`: another kernel."""
+    def _laid_out(self, launcher: CudaLauncher, kernels: Sequence[int], begin: int) -> list[int]:
+        """The steps of a launch of some kernels, whose values begin at a number."""
         layout, first = launcher.layout, self.values.ctypes.data + _VALUE_BYTES * begin
         words = [w for slot, size in layout.zeroed for w in (0, first + _VALUE_BYTES * slot, size)]
         pointers = [
             (ctypes.c_void_p * len(slots))(*(first + _VALUE_BYTES * s for s in slots)) for slots in layout.parameters
         ]
-        follows = follows and not layout.zeroed
         for number in kernels:
-            launch, follows = launch_of(launcher.kernels[number], follows), True
+            launch = launch_of(launcher.kernels[number])
             self._launches.append(launch)
             words += [launch.getPtr(), int(launcher.functions[number]), ctypes.addressof(pointers[number])]
         self._pointers += pointers

@@ -47,12 +47,9 @@ class _Call:
     `steps` has, for every kernel, its launch, its function and the address of its parameters, as the driver takes them.
     """
 
-    def __init__(
-        self, layout: ParameterLayout, kernels: Sequence[CudaKernel], functions: Sequence[Any], firsts: set[int]
-    ) -> None:
-        """`firsts`: the kernels that may follow on others than the one before them."""
+    def __init__(self, layout: ParameterLayout, kernels: Sequence[CudaKernel], functions: Sequence[Any]) -> None:
         self.memory = CallMemory(layout)
-        launches = [launch_of(k, n not in firsts) for n, k in enumerate(kernels)]
+        launches = [launch_of(k) for k in kernels]
         self.steps = tuple(zip(launches, functions, self.memory.parameters, strict=True))
         self.stream = 0
 
@@ -223,7 +220,7 @@ class CudaLauncher:
     def _another_call(self) -> _Call:
         if not self._modules:
             raise RuntimeError("this launcher was unloaded; load the artefact again")
-        return _Call(self.layout, self.kernels, self.functions, {0, *self.called[:1]})
+        return _Call(self.layout, self.kernels, self.functions)
 
     def _load_module(self, image: bytes) -> Any:
         status, module = driver.cuModuleLoadData(image)
@@ -273,12 +270,8 @@ def _function_of(module: Any, kernel: CudaKernel) -> Any:
     return function
 
 
-def launch_of(kernel: CudaKernel, follows: bool) -> Any:
-    """The driver's description of a launch, on the default stream.
-
-    `follows`: on a kernel of ours. Only then a dependent one begins while that ends: others, memory that is cleared or
-    copied, and kernels that do not wait for what they follow on, are followed when they and all before them have ended.
-    """
+def launch_of(kernel: CudaKernel) -> Any:
+    """The driver's description of a launch, on the default stream."""
     launch = driver.CUlaunchConfig()
     launch.gridDimX, launch.gridDimY, launch.gridDimZ = kernel.programs * kernel.num_ctas, 1, 1
     launch.blockDimX, launch.blockDimY, launch.blockDimZ = kernel.num_warps * WARP, 1, 1
@@ -292,7 +285,7 @@ def launch_of(kernel: CudaKernel, follows: bool) -> Any:
         cluster.value.clusterDim.y = 1
         cluster.value.clusterDim.z = 1
         attributes.append(cluster)
-    if kernel.dependent and follows:
+    if kernel.dependent:
         ahead = driver.CUlaunchAttribute()
         ahead.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         ahead.value.programmaticStreamSerializationAllowed = 1

@@ -48,22 +48,15 @@ from search_spaces.programs.tile_program import Kernel, TileProgram, loop_digits
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.workloads.dtypes import FLOAT8_CHAIN, is_promoted
 
-# Programmatic dependent launch (PTX ISA, griddepcontrol).
-WAIT, TRIGGER = "tl.extra.cuda.gdc_wait()", "tl.extra.cuda.gdc_launch_dependents()"
-
 
 def function_name(kernel: Kernel) -> str:
     return identifier(kernel.name)
 
 
-def launch_order(program: TileProgram, kernel: Kernel) -> list[str]:
-    """Statements before a kernel's first access to memory: the wait for the launch before it, the trigger of the next.
-
-    Warps that start later have waited, too: their first barrier is behind the wait.
-    """
+def followed_ahead(program: TileProgram, kernel: Kernel) -> bool:
+    """True if the next kernel is launched while this one runs."""
     after = program.kernels[program.kernels.index(kernel) + 1 :]
-    triggering = kernel.launch.triggering or (bool(after) and after[0].launch.dependent)
-    return [*([WAIT] if kernel.launch.dependent else []), *([TRIGGER] if triggering else [])]
+    return bool(after) and after[0].launch.dependent
 
 
 class KernelPrinter:
@@ -92,7 +85,10 @@ class KernelPrinter:
         self._combining: list[str] = []
 
     def text(self) -> str:
-        self.root.definitions += launch_order(self._program, self._kernel)
+        if self._kernel.launch.dependent:
+            self.root.definitions.append("tl.extra.cuda.gdc_wait()")
+        if followed_ahead(self._program, self._kernel):
+            self.root.definitions.append("tl.extra.cuda.gdc_launch_dependents()")
         print_grid(self._kernel, self.indexing, self.root, self.block)
         self._print_body(self._kernel.body)
         signature = f"def {function_name(self._kernel)}({', '.join(self.parameters.names)}):"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -109,12 +108,9 @@ class TracedKernel:
         """Itself, like a function: it is immutable."""
         return self
 
-    def again(self, others: Mapping[str, Kernel] = MappingProxyType({})) -> TracedKernel:
-        """The same for other weights: it keeps what it knows of the tensors that stay from call to call apart.
-
-        `others`: kernels in the place of those of some workloads, by their keys.
-        """
-        made = TracedKernel(self.traced, {**self._by_key, **others})
+    def again(self) -> TracedKernel:
+        """The same for other weights: it keeps what it knows of the tensors that stay from call to call apart."""
+        made = TracedKernel(self.traced, self._by_key)
         made.first_use = self.first_use
         return made
 

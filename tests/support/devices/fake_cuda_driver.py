@@ -37,8 +37,6 @@ MAP = TensorMap("a", "float16", (4, 16), (24, 1), (2, 8), 1)
 MAPPED = CudaKernel("first", ("b",), 1, 4, 1, 0, 0, 2, (MAP,))
 
 SHARED_MEMORY = 232448
-# Of a CUlaunchAttribute: its kind and padding, then its value.
-_ATTRIBUTE_BYTES = 72
 # The only stream that is captured.
 CAPTURING = 0xCA
 
@@ -52,7 +50,6 @@ class Launch:
     stream: int
     cluster: int
     parameters: list[int]
-    early: bool = False
 
 
 @dataclass
@@ -91,15 +88,6 @@ class LaunchConfig(ctypes.Structure):
         ("attributes", ctypes.c_void_p),
         ("attribute_count", ctypes.c_uint),
     )
-
-    @property
-    def early(self) -> bool:
-        """True if it may begin before what it follows on has ended."""
-        allowed = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        places = range(
-            self.attributes or 0, (self.attributes or 0) + _ATTRIBUTE_BYTES * self.attribute_count, _ATTRIBUTE_BYTES
-        )
-        return any(ctypes.c_uint.from_address(at).value == int(allowed) for at in places)
 
 
 @dataclass
@@ -146,8 +134,9 @@ class FakeDriver:
         name = next(f for f in self.functions if int(f) == function)
         pointers = (ctypes.c_void_p * self.parameter_counts[name]).from_address(parameters)
         values = [ctypes.c_uint64.from_address(p).value for p in pointers]
-        shape = given.grid[0], given.block[0], given.shared_bytes
-        launch = Launch(name, *shape, given.stream, given.attribute_count, values, given.early)
+        launch = Launch(
+            name, given.grid[0], given.block[0], given.shared_bytes, given.stream, given.attribute_count, values
+        )
         return self._enqueued(launch, given.stream)
 
     def _clear(self, memory, value, size, stream):

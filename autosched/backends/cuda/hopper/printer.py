@@ -19,7 +19,7 @@ from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
 from autosched.backends.cuda.hopper.stores import GroupStores
 from autosched.backends.cuda.language.index import sum_of
 from autosched.backends.cuda.language.scope import open_braces
-from autosched.backends.cuda.printer import KernelPrinter, NoProducts, function_name, launch_order
+from autosched.backends.cuda.printer import KernelPrinter, NoProducts, function_name
 from autosched.backends.cuda.registers.layouts import Layout
 from autosched.backends.gpu.kernel import CudaKernel, TensorMap
 from autosched.backends.gpu.warps import WARP, WARP_GROUP
@@ -99,7 +99,6 @@ class HopperPrinter:
             scratch_bytes=0,
             hidden_parameters=0,
             maps=tuple(self._maps),
-            dependent=launch.dependent,
         )
 
     # The text
@@ -118,8 +117,6 @@ class HopperPrinter:
         if roles.blocks > 1:
             block.write(f"const int {printer.indexing.variable(BLOCK)} = blockIdx.x % {roles.blocks};")
         self._begin()
-        for statement in launch_order(self.kernel):
-            block.write(statement)
         open_braces(block, f"if (group == {roles.groups})")
         Producer(self._loops, plan.ring, extras, self._maps).write()
         block.close()

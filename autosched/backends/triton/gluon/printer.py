@@ -31,7 +31,7 @@ from autosched.backends.triton.gluon.role_bodies import RoleBody, specialize
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.loops import iterations
 from autosched.backends.triton.language.scope import python_identifiers
-from autosched.backends.triton.printer import KernelPrinter, function_name, launch_order
+from autosched.backends.triton.printer import KernelPrinter, function_name
 from search_spaces.programs.roles.halves import HALF
 from search_spaces.programs.roles.products import ProductRoles
 from search_spaces.programs.roles.statements import (
@@ -225,8 +225,6 @@ class _Printer:
             block.write(f"ring = ({', '.join(stored)})")
         if roles.extras:
             block.write(f"extras = ({' '.join(f'extra_{i},' for i in range(len(self._extras)))})")
-        for statement in launch_order(self._program, roles.kernel):
-            block.write(statement)
         specialize(block, self._name, roles, lambda half: self._dots_arguments(str(half)), self._load_arguments())
         return "\n".join(
             [
@@ -302,4 +300,4 @@ def _numbered(name: str, of: Sequence[_T]) -> dict[_T, str]:
 
 def in_gluon(text: str) -> str:
     """Triton's names of functions that both languages have, in Gluon."""
-    return re.sub(r"\btl\.(?!PropagateNan|extra)", "gl.", text)
+    return re.sub(r"\btl\.(?!PropagateNan)", "gl.", text)

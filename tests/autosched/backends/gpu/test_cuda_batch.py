@@ -220,24 +220,3 @@ def test_threads_may_call_a_graph_at_the_same_time(driver):
     found = sorted(tuple(x.parameters[:2]) for x in driver.launches if x.function == "first")
     wanted = [(a.data_ptr() + n, b.data_ptr() + n) for a, b, *_ in calls for n in (0, 256)]
     assert found == sorted(wanted)
-
-
-@pytest.mark.parametrize("as_graph", [False, True])
-@pytest.mark.parametrize(
-    ("zeroed", "waiting", "early"),
-    [
-        ((), (True, True), [False, True, True, True]),
-        # A kernel that does not wait follows on the end of all before it.
-        ((), (False, True), [False, True, False, True]),
-        # And so does one that follows on memory that is cleared.
-        (("out",), (True, True), [False, True, False, True]),
-    ],
-)
-def test_kernels_that_wait_for_the_one_before_them_begin_while_that_ends(driver, as_graph, zeroed, waiting, early):
-    """Not the first of a batch, which follows on anything."""
-    kernels = [replace(k, dependent=waits) for k, waits in zip((FIRST, SECOND), waiting, strict=True)]
-    launcher = cuda_launch.CudaLauncher(replace(PROGRAM, zeroed=zeroed), CUBINS, kernels)
-    size = launcher.workspace_bytes(prepared=False)
-    batch = launcher.batch([PlacedLaunch(launcher, ((0, 0), (1, 0), (2, 0)), (3, size * i)) for i in range(2)])
-    (batch.graph() if as_graph else batch)([t.data_ptr() for t in bases()])
-    assert [x.early for x in driver.launches] == early

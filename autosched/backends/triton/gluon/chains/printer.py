@@ -19,7 +19,7 @@ from autosched.backends.triton.gluon.printer import in_gluon
 from autosched.backends.triton.gluon.role_bodies import specialize
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.memory import Parameters
-from autosched.backends.triton.printer import KernelPrinter, function_name, launch_order
+from autosched.backends.triton.printer import KernelPrinter, function_name
 from search_spaces.programs.roles.chains import ChainRoles
 from search_spaces.programs.roles.halves import HALF
 from search_spaces.programs.tile_program import TileProgram
@@ -100,8 +100,6 @@ class _Printer:
         if len(self._stored) > 1:
             block.write(f"ring = ({', '.join(self._stored_names)})")
         producer = [*self._marking, *self._loading, *places.names]
-        for statement in launch_order(self._program, roles.kernel):
-            block.write(statement)
         specialize(block, self._name, roles, lambda half: self._dots_arguments(str(half)), producer)
         return self._function("", self._parameters.names, root.text(1))
 
