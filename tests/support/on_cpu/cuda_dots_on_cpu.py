@@ -30,8 +30,8 @@ static void finish_copies(size_t in_flight) {
     auto& groups = copies[current];
     while (groups.size() > in_flight + 1) {
         for (auto& c : groups.front()) {
-            memset(memory_shared + c.to, 0, c.size);
-            memcpy(memory_shared + c.to, c.from, c.bytes);
+            memset(in_shared(c.to, c.size), 0, c.size);
+            memcpy(in_shared(c.to, c.bytes), c.from, c.bytes);
         }
         groups.erase(groups.begin());
     }
@@ -45,7 +45,7 @@ static void matrices(unsigned* part, int count, unsigned at, bool across) {
         unsigned short two[2];
         for (int half = 0; half < 2; ++half) {
             int row = across ? lane % 4 * 2 + half : lane / 4, column = across ? lane / 4 : lane % 4 * 2 + half;
-            memcpy(&two[half], memory_shared + rows[i * 8 + row] + 2 * column, 2);
+            memcpy(&two[half], in_shared(rows[i * 8 + row] + 2 * column, 2), 2);
         }
         memcpy(&part[i], two, 4);
     }
@@ -119,7 +119,8 @@ struct Sums { float at[8]; };
 static void wmma_load(Word (&part)[8], unsigned at, int apart, bool across) {
     for (int i = 0; i < 8; ++i) {
         int number = current % 32 * 8 + i, free = number / 16, k = number % 16;
-        memcpy((char*)part + 2 * i, memory_shared + at + 2 * (across ? k * apart + free : free * apart + k), 2);
+        unsigned place = at + 2 * (across ? k * apart + free : free * apart + k);
+        memcpy((char*)part + 2 * i, in_shared(place, 2), 2);
     }
     __syncwarp();
 }
@@ -142,7 +143,7 @@ static void wmma_multiply(float (&c)[8], const Word (&a)[8], const Word (&b)[8])
 static void wmma_store(unsigned at, const float (&c)[8], int apart, bool across) {
     for (int i = 0; i < 8; ++i) {
         int number = current % 32 * 8 + i, m = number / 16, n = number % 16;
-        memcpy(memory_shared + at + 4 * (across ? n * apart + m : m * apart + n), &c[i], 4);
+        memcpy(in_shared(at + 4 * (across ? n * apart + m : m * apart + n), 4), &c[i], 4);
     }
     __syncwarp();
 }

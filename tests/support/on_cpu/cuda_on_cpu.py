@@ -39,6 +39,12 @@ _PRELUDE = r"""
 struct Index { int x; };
 static Index threadIdx, blockIdx;
 static unsigned char memory_shared[1 << 18] __attribute__((aligned(1024)));
+static unsigned shared_size;
+static bool beyond_shared;
+static unsigned char* in_shared(unsigned at, unsigned bytes) {
+    beyond_shared |= at + bytes > shared_size;
+    return memory_shared + at;
+}
 struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 using std::isnan;
@@ -130,8 +136,10 @@ _EMULATED = {
 _DRIVER = r"""
 static void** given;
 static void enter() { CALL; done[current] = true; swapcontext(&fibers[current], &scheduler); }
-extern "C" void NAME_run(int blocks, int count, void** arguments) {
+extern "C" bool NAME_run(int blocks, int count, int bytes, void** arguments) {
     threads = count;
+    shared_size = bytes;
+    beyond_shared = false;
     given = arguments;
     static unsigned char* stacks = (unsigned char*)malloc(size_t(most) << 16);
     for (int block = 0; block < blocks; ++block) {
@@ -156,6 +164,7 @@ extern "C" void NAME_run(int blocks, int count, void** arguments) {
             }
         }
     }
+    return beyond_shared;
 }
 """
 
@@ -189,17 +198,20 @@ class EmulatedProgram:
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
         """Run every kernel on the inputs, then the outputs."""
-        given = iter(tensors)
+        rest = iter(tensors)
         buffers = {}
         for b in self._program.buffers:
             dtype = getattr(torch, b.dtype)
-            buffers[b.name] = torch.empty(b.span, dtype=dtype) if b.role == "workspace" else next(given)
+            buffers[b.name] = torch.empty(b.span, dtype=dtype) if b.role == "workspace" else next(rest)
         for name in self._program.zeroed:
             buffers[name].zero_()
         for kernel in self._kernels:
             pointers = [buffers[name].data_ptr() for name in kernel.arguments]
             run = getattr(self._library, f"{kernel.name}_run")
-            run(kernel.programs, kernel.num_warps * WARP, (ctypes.c_void_p * len(pointers))(*pointers))
+            run.restype = ctypes.c_bool
+            given = (ctypes.c_void_p * len(pointers))(*pointers)
+            beyond = run(kernel.programs, kernel.num_warps * WARP, kernel.shared_bytes, given)
+            assert not beyond, f"{kernel.name} accesses shared memory beyond its {kernel.shared_bytes} bytes"
 
 
 def _translated(text: str, names: Sequence[str]) -> str:
