@@ -44,12 +44,13 @@ class FmaDot:
         each = math.prod(self.plan.registers) * self.plan.step
         if self.steps * each <= _WHOLE:
             return self.steps
-        most = min(_PART // each, self.steps // 2)
+        most = max(1, min(_PART // each, self.steps // 2))
         return math.gcd(self.steps, max(2, 1 << (most.bit_length() - 1)))
 
     def lines(self) -> Iterator[str]:
         """The whole dot."""
-        yield f"{UNROLL} {self.unrolled}"
+        if self.plan.outer:
+            yield f"{UNROLL} {self.unrolled}"
         yield f"for (int step = 0; step < {self.steps}; ++step) {{"
         yield from (f"    {line}" for line in (self.parts(""), *self.take(""), *self.multiply("")))
         yield "}"
