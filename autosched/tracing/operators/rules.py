@@ -30,7 +30,7 @@ class Result:
 
     `on_cpu`: True if eager computes it on a CPU, in the captured graph. `strides`: PyTorch's, where they are dense in
     another order than that of the dimensions. `dtypes`: of all results of the operator. `precision`: of its products
-    of float32, as workloads have it.
+    of float32, as workloads have it. `whole`: True if it is read as a whole, and not by windows that lie in its parts.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Result:
     strides: tuple[int, ...] | None = None
     dtypes: tuple[str, ...] = ()
     precision: str = "ieee"
+    whole: bool = True
 
     def part(self, name: str, shape: Sequence[int], dtype: str) -> Result:
         """An intermediate value of this result, whose name prefixes the given one."""

@@ -25,7 +25,7 @@ from autosched.tracing.operators import product_rules
 from autosched.tracing.operators.parts import in_parts
 from autosched.tracing.operators.pointwise.translation import NAMES
 from autosched.tracing.operators.view_translation import piece
-from autosched.tracing.operators.windows import convolution
+from autosched.tracing.operators.windows import convolution, pooling
 from autosched.tracing.translation.nodes import operator_name
 from autosched.tracing.values.values import InParts, Joined, Pointwise, Value
 
@@ -64,6 +64,14 @@ def part_by_part(node: fx.Node, value: Pointwise, known: Mapping[fx.Node, Any]) 
         name = f"{value.name}_of_{part.name}"
         parts.append(replace(value, name=name, shape=part.shape, strides=None, arguments=arguments))
     return in_parts(value, parts, whole.begins, whole.steps) or value
+
+
+def is_read_whole(node: fx.Node) -> bool:
+    """True unless a pool reads the node, or pointwise work on it: a pool of parts reads each of them where it is."""
+    users = [user for user in node.users if user.op == "call_function"]
+    return not any(
+        operator_name(user)[0] in pooling.RULES or (_is_pointwise(user) and not is_read_whole(user)) for user in users
+    )
 
 
 def _of_part(argument: Value, whole: InParts, number: int, begin: Sequence[int]) -> Value:

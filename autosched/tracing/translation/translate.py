@@ -39,7 +39,7 @@ from autosched.tracing.translation.nodes import (
     results_of,
     where,
 )
-from autosched.tracing.translation.parts_in_place import part_by_part, stored_in_parts
+from autosched.tracing.translation.parts_in_place import is_read_whole, part_by_part, stored_in_parts
 from autosched.tracing.values.values import (
     NUMBER,
     Fallback,
@@ -291,7 +291,7 @@ class _Translator:
         if not results or not results[0].of(Value).readable:
             raise UnsupportedError(_why_unreadable(results[0].of(Value)) if results else "it has no tensor as result")
         by_library = self._precision.convolutions if name in convolution.RULES else self._precision.products
-        first = replace(results[0], precision=by_library)
+        first = replace(results[0], precision=by_library, whole=name not in convolution.RULES or is_read_whole(node))
         if first.dtype not in DTYPES:
             raise UnsupportedError(f"its result is {first.dtype}; expected one of {', '.join(DTYPES)}")
         if 0 in first.shape and isinstance(node.meta["val"], Tensor):

@@ -7,8 +7,8 @@ products computes all of them, if each has as many taps (missing ones would mult
 
     out[step*u + e - before] = sum over t of x[u - t] * w[step*t + e]
 
-Otherwise it is an ordinary convolution for each residue, whose results are stored at their places in the whole; or
-alternate, where a residue has no taps and is 0.
+Otherwise it is an ordinary convolution for each residue. Its results are stored at their places in the whole, or a
+kernel that reads them interleaves them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autosched.tracing.operators.windows.convolved import Geometry, ordinary, su
 from autosched.tracing.operators.windows.windows import Window, covered, windowed
 from autosched.tracing.values.values import Value
 from autosched.tracing.values.views import Slicing
-from search_spaces.workloads.strides import memory_order
+from search_spaces.workloads.strides import dense_strides, memory_order
 
 # Rounding of the sums of a result or a part of it, with what is added before.
 Finish = Callable[[Result, Value], Value]
@@ -45,7 +45,7 @@ def transposed(result: Result, x: Value, weight: Value, geometry: Geometry, grou
     along = [list(_residues(size, *of)) for size, *of in sizes]
     chosen = list(itertools.product(*(range(len(r)) for r in along)))
     of_residue = partial(_of_residue, result, x, turned, groups=groups, finish=finish)
-    if len(chosen) > 1 and all(taps for of in along for taps, *_ in of):
+    if all(taps for of in along for taps, *_ in of) and _is_best_in_parts(result, [len(r) for r in along]):
         parts = [of_residue([r[n] for r, n in zip(along, c, strict=True)]) for c in chosen]
         steps = (1, 1, *(len(r) for r in along))
         if (made := in_parts(result.of(Value), parts, [(0, 0, *c) for c in chosen], steps)) is not None:
@@ -53,6 +53,20 @@ def transposed(result: Result, x: Value, weight: Value, geometry: Geometry, grou
     longest = [[(taps, place, spacing, of[0][-1]) for taps, place, spacing, _ in of] for of in along]
     parts_of = {c: of_residue([r[n] for r, n in zip(longest, c, strict=True)]) for c in chosen}
     return _interleaved(result, parts_of, [len(r) for r in along])
+
+
+def _is_best_in_parts(result: Result, steps: Sequence[int]) -> bool:
+    """True if parts stored in place are faster than a kernel that interleaves them.
+
+    That reads and writes all of it once more, and where residues have unequal numbers, once for every dimension.
+    Parts that alternate within sectors of memory are written at half the speed.
+    """
+    if not result.whole or max(steps) == 1:
+        return False
+    strides = dense_strides(result.shape) if result.strides is None else result.strides
+    alternating = any(step > 1 and stride == 1 for step, stride in zip(steps, strides[2:], strict=True))
+    unequal = any(size % step for size, step in zip(result.shape[2:], steps, strict=True))
+    return unequal or not alternating
 
 
 def _by_columns(result: Result, x: Value, weight: Value, geometry: Geometry, groups: int, finish: Finish) -> Value:
