@@ -9,8 +9,8 @@ python tests/figures/configured_models.py show OUT.jsonl
 python tests/figures/configured_models.py layers
     launches that one layer more takes on an H200, in float32 and bfloat16
 
-Models are those of suites/configured.py. Each has a process, a time limit (`--seconds`) and, on a CPU, a limit of memory
-(`--gigabytes`) of its own, and becomes a line of OUT; called again, the script goes on with those that have none.
+Models are those of suites/configured.py. Each has a process, a time limit (`--seconds`) and, on a CPU, a limit of
+memory (`--gigabytes`) of its own, and becomes a line of OUT; called again, the script goes on with the others.
 Seconds of a CPU are those of its processor: other processes do not count.
 """
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import json
 import re
 import resource
@@ -53,9 +52,9 @@ from autosched.tracing import TracedFunction
 from autosched.tracing.translation.translate import DefectWarning
 from search_spaces import Target, target_named
 
-_HERE = Path(__file__).parent
-sys.path.extend(map(str, [*_HERE.parent.glob("support/*"), _HERE / "suites"]))
+sys.path.extend(map(str, [*Path(__file__).parents[1].glob("support/*"), Path(__file__).parent / "suites"]))
 import configured
+
 from own_process import append_rows, in_own_process
 from untuned import untuned_replay
 
@@ -64,16 +63,18 @@ _OFF = 1.5
 # Tracing and cutting should take no longer.
 _SLOW_S = 10.0
 _ROUNDS = 30
+# What configurations call the number of layers.
+_LAYERS = {"BERT": "num_hidden_layers", "GPT-2": "n_layer", "Llama": "num_hidden_layers", "T5": "num_layers"}
 
 
 @dataclass(frozen=True)
 class Row:
     """Outcome of a model: "right", "wrong", "crashed" or "timed out".
 
-    `capture_s`: seconds of Dynamo and AOTAutograd; `cut_s`: of tracing and cutting into kernels; `first_s`: to the first
-    result, with building and checking kernels. `launches` of a call; `error`: a multiple of eager's. `left`: operators
-    that PyTorch computes; `others`: reasons for which parts have no kernel. `latencies`: microseconds of every way on a
-    GPU, or why there are none.
+    `first_s`: seconds to the first result; `cut_s`: those of them that tracing and cutting into kernels takes,
+    `capture_s`: of Dynamo, AOTAutograd and the call, without building and checking kernels. `launches` of a call;
+    `error`: a multiple of eager's. `left`: operators that PyTorch computes; `others`: reasons for which parts have no
+    kernel. `latencies`: microseconds of every way on a GPU, or why there are none.
     """
 
     name: str
@@ -92,16 +93,19 @@ class Row:
 
 
 class Gradients(nn.Module):
-    """A step of training: the loss and the gradients of parameters; batch norms take the statistics of the batch."""
+    """A step of training: the loss and the gradients of parameters; batch norms take the statistics of the batch.
 
-    def __init__(self, model: nn.Module, called: Callable[..., Any]) -> None:
+    `called` is the model compiled; without it, the model itself.
+    """
+
+    def __init__(self, model: nn.Module, called: Callable[..., Any] | None = None) -> None:
         super().__init__()
-        self.model, self.called = model, (called,)
+        self.model, self.called = model, called
         for module in model.modules():
             module.train(isinstance(module, nn.modules.batchnorm._BatchNorm))
 
     def forward(self, *tensors: Tensor) -> list[Tensor]:
-        loss = loss_of(self.called[0](*tensors))
+        loss = loss_of((self.called or self.model)(*tensors))
         wanted = [p for p in self.model.parameters() if p.requires_grad]
         return [loss, *(g for g in torch.autograd.grad(loss, wanted, allow_unused=True) if g is not None)]
 
@@ -176,16 +180,11 @@ def called_row(name: str, options: argparse.Namespace) -> Row:
     torch.manual_seed(0)
     model, inputs = configured.MODELS[name]()
     compiled = torch.compile(model, backend=backend_of(Options(), watch.reports.append), dynamic=how == "dynamic")
-    eager, called = (
-        (Gradients(model, model), Gradients(model, compiled)) if how == "training" else (model, compiled)
-    )
-    exact_context = contextlib.nullcontext if how == "training" else torch.no_grad
+    eager, called = (Gradients(model), Gradients(model, compiled)) if how == "training" else (model, compiled)
     batches = [inputs, [torch.cat((x, x[:1])) for x in inputs]] if how == "dynamic" else [inputs]
     found: list[Row] = []
     for given in batches:
-        with exact_context():
-            model_in_float64 = model if how != "training" else _Fresh(model)
-            exact = reference(model_in_float64, given)
+        exact = reference(eager, given)
         with HOWS[how]():
             expected = Expected(eager(*given), exact)
             before, begin = watch.cut_s + watch.building_s, time.process_time()
@@ -200,20 +199,7 @@ def called_row(name: str, options: argparse.Namespace) -> Row:
     return next((row for row in found if row.status != "right"), found[0])
 
 
-class _Fresh(nn.Module):
-    """The gradients of a copy of a model, which is made with its own copies of parameters."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *tensors: Tensor) -> list[Tensor]:
-        return Gradients(self.model, self.model)(*tensors)  # type: ignore[no-any-return]
-
-
-def _row(
-    name: str, how: str, watch: Watch, faults: Sequence[str], error: float, seconds: tuple[float, float]
-) -> Row:
+def _row(name: str, how: str, watch: Watch, faults: Sequence[str], error: float, seconds: tuple[float, float]) -> Row:
     wrong = [*dict.fromkeys(filter(None, faults))] + [f"error of {error:.2f} times eager's"] * (error > _OFF)
     reports = watch.reports
     return Row(
@@ -234,10 +220,8 @@ def _row(
 
 def timed_row(name: str, options: argparse.Namespace) -> Row:
     """A model by all ways on a GPU."""
-    tuning: dict[str, object] = {"mode": "max-autotune", "trials": options.trials, "seconds": options.search}
-    del tuning["mode"]
-    case = ModelCase(name, configured.MODELS[name])
-    row = measured(case, usual_ways(), WayOptions(options.log, tuning), _ROUNDS)
+    tuning = WayOptions(options.log, {"trials": options.trials, "seconds": options.search})
+    row = measured(ModelCase(name, configured.MODELS[name]), usual_ways(), tuning, _ROUNDS)
     if not row.ways:
         return Row(name, "crashed", row.why_not, "timed")
     latencies = {w.way: w.why_not or round(w.median_s * 1e6, 1) for w in row.ways}
@@ -322,19 +306,15 @@ def layers() -> Iterator[str]:
     """Launches on an H200 that one layer more takes, in each of the ways in which a model is cut."""
     configured.DEVICE = torch.device("cpu")
     yield "| one layer more | float32 | bfloat16 |\n|---|---|---|"
-    for name in ("BERT", "GPT-2", "Llama", "ViT", "T5"):
+    for name, layers in _LAYERS.items():
         cells = []
         for dtype in (torch.float32, torch.bfloat16):
-            one, two = (_launches(name, count, dtype) for count in (1, 2))
+            one, two = (_launches(*configured.MODELS[name](**{layers: count}), dtype) for count in (1, 2))
             cells.append(", ".join(str(b - a) for a, b in zip(one, two, strict=False)))
         yield f"| {name} | {' | '.join(cells)} |"
 
 
-def _launches(name: str, count: int, dtype: torch.dtype) -> list[int]:
-    make = configured.MODELS[name]
-    assert isinstance(make, functools.partial)
-    key = next(k for k in ("num_hidden_layers", "n_layer", "num_layers") if k in {**make.keywords, "num_hidden_layers": 0} and (k in make.keywords))
-    model, given = make(**{key: count})
+def _launches(model: nn.Module, given: Sequence[Tensor], dtype: torch.dtype) -> list[int]:
     model.requires_grad_(False).to(dtype)
     inputs = [x.to(dtype) if x.is_floating_point() else x for x in given]
     traced = autosched.trace(model, *inputs, allow_fallback=True).for_target(target_named("h200"))

@@ -87,7 +87,8 @@ class _Joining:
         """The two groups that are best joined; None where no two are."""
         while self.pairs:
             _, _, a, b = heapq.heappop(self.pairs)
-            if a in self.reads and b in self.reads and self._may_be_one(a, b):
+            # Since it was offered, one of them may have taken in what it reads, as a group of the same values.
+            if a in self.reads and b in self.reads and self._may_be_one(a, b) and self._saved(a, b) > 0:
                 return a, b
         return None
 
@@ -107,6 +108,7 @@ class _Joining:
             if _is_worth_sharing(v, group, together)
         )
         self.reads[together] = read
+        self.fits.pop(together, None)
         self._enter(together)
         for other in others:
             self._offer(other, together)

@@ -50,7 +50,7 @@ def placed(make: Callable[[], nn.Module], dtype: torch.dtype) -> nn.Module:
     with torch.device(DEVICE):
         module = make().eval().requires_grad_(False)
         for parameter in module.parameters():
-            if parameter.ndim <= 1:
+            if parameter.ndim <= 1 or not parameter.any():
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
     return module.to(dtype if on_gpu() else torch.float32).requires_grad_()
 
@@ -287,7 +287,9 @@ MODELS: dict[str, Callable[[], Made]] = {
         num_experts_per_tok=2,
         sliding_window=8,
     ),
-    "RecurrentGemma": partial(language, "RecurrentGemma", one_text, {"num_hidden_layers": 3}, **_DECODER, lru_width=128),
+    "RecurrentGemma": partial(
+        language, "RecurrentGemma", one_text, {"num_hidden_layers": 3}, **_DECODER, lru_width=128
+    ),
     "Mamba": partial(
         language, "Mamba", one_text, {"num_hidden_layers": 2}, vocab_size=_WORDS, hidden_size=128, num_hidden_layers=2
     ),
@@ -305,9 +307,7 @@ MODELS: dict[str, Callable[[], Made]] = {
         suppress_tokens=None,
         begin_suppress_tokens=None,
     ),
-    "CLIP": partial(
-        language, "CLIP", text_and_pixels, text_config={**_TEXT, "eos_token_id": 2}, vision_config=_SEEN
-    ),
+    "CLIP": partial(language, "CLIP", text_and_pixels, text_config={**_TEXT, "eos_token_id": 2}, vision_config=_SEEN),
     "SigLIP": partial(language, "Siglip", text_and_pixels, text_config=_TEXT, vision_config=_SEEN),
     "ViT": partial(language, "ViT", pixels, **_SEEN),
     "DINOv2": partial(language, "Dinov2", partial(pixels, 56), **_SEEN | {"image_size": 56, "patch_size": 14}),
