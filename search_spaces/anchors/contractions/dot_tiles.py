@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -156,7 +156,7 @@ class DotTile:
         for s in iteration.body:
             if isinstance(s, Load) and s.dst.name in windows:
                 halo, s = halo_of(s, dict(taps), names)
-                halos.append(replace(halo, via="descriptor") if self.values["specialize"] != "none" else halo)
+                halos.append(halo)
             body.append(s)
         digits = Digits(start_of(("k.0", 1)), tuple(taps))
         loop = For("k.0", math.prod(size for _, size in taps), (*body, *self._dots(iteration)), digits=digits)

@@ -31,13 +31,12 @@ _MOST_TAPS = 64
 # Time to multiply a pixel by 64 filters of 64 channels under nine taps, in loads of one: on an H100 28 cycles of a
 # multiprocessor and about 7.
 _MULTIPLIED = 4
-# Size of elements whose windows warp groups multiply.
-_WINDOW_BYTES = 2
 # Values of decisions next to a halo: tiles of channels are those of one loop, and programs do all of their taps.
 _BESIDE: Mapping[str, tuple[KnobValue, ...]] = {
     "k_axes": (FUSED,),
     "tail": ("masked",),
     "grid": ("tiles", "persistent"),
+    "specialize": ("none",),
     "ctas": (1,),
 }
 
@@ -94,8 +93,6 @@ def halo_rules(form: Contraction, knobs: Mapping[str, Knob]) -> Iterator[Rule]:
             kinds = tuple(v for v in knobs[name].values if v != RANGE)
             yield Rule((knob, name), _why_not_beside(knob, name, kinds))
         yield Rule((knob, "k", "split"), _why_uneven(form, knob))
-    if HALO in knobs[LOADS[0]].values or HALO in knobs[LOADS[1]].values:
-        yield Rule((*LOADS, "specialize"), _why_no_producer(form))
 
 
 def _why_not_beside(knob: str, name: str, allowed: tuple[KnobValue, ...]) -> Callable[[Values], str | None]:
@@ -103,21 +100,6 @@ def _why_not_beside(knob: str, name: str, allowed: tuple[KnobValue, ...]) -> Cal
         if values[knob] != HALO or values[name] in allowed:
             return None
         return f"{knob}={HALO} needs {name}={' or '.join(map(str, allowed))}, got {values[name]}"
-
-    return why
-
-
-def _why_no_producer(form: Contraction) -> Callable[[Values], str | None]:
-    """A producer fills slots with halos of both operands; warp groups multiply windows of 16-bit types."""
-
-    def why(values: Values) -> str | None:
-        ways = [values[x] for x in LOADS]
-        if values["specialize"] == "none" or HALO not in ways:
-            return None
-        if ways != [HALO, HALO]:
-            return f"specialize={values['specialize']} needs {HALO}s of both operands or of none, got {ways[0]}, {ways[1]}"
-        size = dtype(form.dtype).bytes
-        return None if size == _WINDOW_BYTES else f"specialize={values['specialize']} with {HALO}s of {form.dtype}"
 
     return why
 

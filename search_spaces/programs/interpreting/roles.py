@@ -45,7 +45,7 @@ from search_spaces.programs.roles.statements import (
     nested,
 )
 from search_spaces.programs.roles.trip_counts import iterations_at
-from search_spaces.programs.statements import Dot, For, Gather, Load, Statement, Store, View, produced, read
+from search_spaces.programs.statements import Dot, For, Gather, Load, Statement, Store, produced, read
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile
 
@@ -242,8 +242,6 @@ class _Simulation:
                     self._release(ring, agent.positions[ring.position] + ahead, agent)
             case Fetch(ring, ahead=ahead):
                 self._check_had(ring, agent.positions[ring.position] + ahead, agent)
-            case Issue(taps=For() as taps):
-                self._issue_windows(s.dots, taps, agent)
             case Issue():
                 for number, dot in enumerate(s.dots):
                     self._issue(number, dot, s, agent)
@@ -324,20 +322,8 @@ class _Simulation:
             a, b = (_kept(number) if name in self._made(dot) else name for name in (dot.a, dot.b))
             agent.computed.step(replace(dot, dst=sums, a=a, b=b))
 
-    def _issue_windows(self, dots: Sequence[Dot], taps: For, agent: Agent) -> None:
-        """Issue the dots of all windows; views are those of a group's part."""
-        read = {v.src for v in taps.body if isinstance(v, View)}
-        at = {r: agent.positions[r.position] + (0 if r.slots > 1 else -1) for r in self._roles.rings if read & r.tiles}
-        for ring, position in at.items():
-            self._take(ring, position, agent, read & ring.tiles, whole=True)
-        agent.dots += [(d.dst.name, {(ring.name, position) for ring, position in at.items()}) for d in dots]
-        for n in range(taps.extent) if agent.computed else ():
-            agent.computed.begin(taps, n)
-            for s in taps.body:
-                agent.computed.step(replace(s, dst=agent.computed.tiles[s.dst.name][0]) if isinstance(s, Dot) else s)
-
-    def _take(self, ring: Ring, position: int, agent: Agent, names: Collection[str], whole: bool = False) -> None:
-        """Read the group's parts of tiles with these names from a slot, or all of them."""
+    def _take(self, ring: Ring, position: int, agent: Agent, names: Collection[str]) -> None:
+        """Read the group's parts of tiles with these names from a slot."""
         self._check_had(ring, position, agent)
         if not agent.computed:
             return
@@ -345,7 +331,7 @@ class _Simulation:
         for name in names:
             place = own.index(name) if name in own else 0
             tile, values = self._at(ring, position, agent, agent.block).tiles[place]
-            for part in () if ring.apart or whole else self._roles.parts:
+            for part in () if ring.apart else self._roles.parts:
                 if part.axis in tile.axes:
                     axis, begin = tile.axes.index(part.axis), agent.computed.variables[part.variable] * part.size
                     values = values.take(range(begin, begin + part.size), axis)

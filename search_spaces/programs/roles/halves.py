@@ -16,7 +16,6 @@ from search_spaces.programs.statements import (
     Split,
     Statement,
     Store,
-    View,
 )
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.expressions.affine import Affine
@@ -37,8 +36,6 @@ def halved(body: tuple[Statement, ...], axis: str, rows: int, part: str = HALF) 
 def _halved(s: Statement, axis: str, rows: int, part: str) -> Statement:
     match s:
         case Load(dst=dst, slices=slices):
-            return dataclasses.replace(s, dst=_tile(dst, axis, rows), slices=_slices(slices, axis, rows, part))
-        case View(dst=dst, slices=slices):
             return dataclasses.replace(s, dst=_tile(dst, axis, rows), slices=_slices(slices, axis, rows, part))
         case Gather(dst=dst, index=index):
             looked_up = tuple(i if isinstance(i, str) else _slice(i, axis, rows, part) for i in index)

@@ -35,8 +35,6 @@ def check_product(roles: ProductRoles, limits: RoleLimits) -> None:
     _check_operands(roles, limits)
     if not limits.im2col and any(load.via == "im2col" for load in roles.loads):
         refuse(roles.kernel, "it has im2col descriptors; expected tiled ones")
-    if not limits.halos and roles.taps:
-        refuse(roles.kernel, f"its dots read windows of {roles.a.dst.name}; expected tiles")
 
 
 def _check_turns(roles: ProductRoles) -> None:
@@ -61,7 +59,7 @@ def _check_operands(roles: ProductRoles, limits: RoleLimits) -> None:
             refuse(kernel, f"operands are {operand} and {load.dst.dtype}; expected equal types")
     for loads in itertools.product(roles.rows_read, roles.columns_read):
         a, b = (LoadedTile(load.buffer, load.dst.shape[-1], k_major(load, dot)) for load in loads)
-        depth, count = roles.tile_of(loads[0]).extent(dot.axis), len(roles.dots)
+        depth, count = loads[0].dst.extent(dot.axis), len(roles.dots)
         each = (operand, dot.precision, roles.rows, roles.columns, depth, a, b, count, roles.groups)
         if reason := GroupDots(roles.units, limits, *each).why_impossible():
             refuse(kernel, reason)

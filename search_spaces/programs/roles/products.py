@@ -12,8 +12,6 @@ After:   ring operands: slots of a, b and b2
     cooperative    groups have equal parts of the rows of every tile
     ping-pong      two groups compute alternate tiles, and issue their main loops alternately
     clusters       the blocks of a cluster have equal parts of a tile, and each copies a part of the shared operand
-    windows        dots of all taps read views of the tiles in a slot (`programs.halos`)
-    resident       tiles of these that are the same for all tiles of a program: copied once, into a slot of their own
 
 (CUTLASS: `KernelTmaWarpSpecializedCooperative`, `KernelTmaWarpSpecializedPingpong`; Bauer et al., "CudaDMA", SC 2011.)
 """
@@ -21,7 +19,7 @@ After:   ring operands: slots of a, b and b2
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -72,17 +70,13 @@ from search_spaces.programs.statements import (
     Split,
     Statement,
     Store,
-    View,
 )
-from search_spaces.programs.tile_program import Kernel, loop_extents
+from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import dtype, is_promoted
-from search_spaces.workloads.expressions.affine import Affine
 
-# Names of the positions of the rings: iterations of the main loop, tiles of the outputs, and whole programs.
-STEP, TILE, PROGRAM = "step", "tile", "program"
-# Size of the elements of tiles whose windows are operands of dots.
-_WINDOW_BYTES = 2
+# Names of the positions of the two rings: iterations of the main loop, and tiles of the outputs.
+STEP, TILE = "step", "tile"
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ class ProductRoles:
 
     Tiles of `rows_read` have the rows of the accumulators and those of `columns_read` their columns, in either order of
     the operands. `epilogue`: that of one group of a block, for its part; `extras`: the loads of it that the producer
-    issues. `taps`: the loop of the views that one group multiplies; `resident`: the names of resident tiles.
+    issues.
     """
 
     kernel: Kernel
@@ -103,8 +97,6 @@ class ProductRoles:
     epilogue: tuple[Statement, ...]
     extras: tuple[Load, ...]
     kept_registers: int = 0
-    taps: For | None = None
-    resident: frozenset[str] = frozenset()
 
     @staticmethod
     def of(kernel: Kernel, units: WaveGroups, kept_registers: int = 0) -> ProductRoles:
@@ -114,37 +106,26 @@ class ProductRoles:
             UnmatchedError: the kernel has another form.
         """
         loop, epilogue = _parts(kernel)
-        loads, taps, dots = _operands(kernel, loop)
-        row, tiles = dots[0].dst.axes[0], _multiplied(loads, taps)
-        resident = frozenset(s.dst.name for s in loads if taps and _is_resident(kernel, loop, s))
-        loads = tuple(_once(s) if s.dst.name in resident else s for s in loads)
-        rows_read = tuple(s for s in loads if row in tiles[s.dst.name].axes)
-        columns_read = tuple(s for s in loads if s not in rows_read)
-        own = (kept_registers, taps, resident)
-        roles = ProductRoles(kernel, units, loop, rows_read, columns_read, dots, epilogue, (), *own)
+        loads, dots = _operands(kernel, loop)
+        row = dots[0].dst.axes[0]
+        rows_read = tuple(s for s in loads if row in s.dst.axes)
+        columns_read = tuple(s for s in loads if row not in s.dst.axes)
+        roles = ProductRoles(kernel, units, loop, rows_read, columns_read, dots, epilogue, (), kept_registers)
         if roles.blocks > 1:
             if any(isinstance(s, Split) and s.axis == roles.cut_axis for s in epilogue):
                 refuse(kernel, f"its epilogue cuts tiles along {roles.cut_axis}, as the blocks of a cluster do")
             epilogue = halved(epilogue, roles.cut_axis, roles.cut_size, BLOCK)
         if roles.shares_tile:
             epilogue = halved(epilogue, row, roles.rows)
-            taps = taps and replace(taps, body=halved(taps.body, row, roles.rows))
         extras = tuple(s for s in epilogue if isinstance(s, Load) and s.via == "descriptor")
-        return replace(roles, epilogue=epilogue, extras=extras, taps=taps)
+        return replace(roles, epilogue=epilogue, extras=extras)
 
     # The roles
 
     @cached_property
     def operands(self) -> Ring:
         """The ring of the dots' operands."""
-        streamed = tuple(s for s in self.loads if s.dst.name not in self.resident)
-        return Ring("operands", streamed, self.stages, self.groups if self.shares_tile else 1, STEP)
-
-    @cached_property
-    def kept(self) -> Ring | None:
-        """The ring of resident operands, of one slot that is filled once, if there are any."""
-        loads = tuple(s for s in self.loads if s.dst.name in self.resident)
-        return Ring("resident", loads, 1, self.groups, PROGRAM) if loads else None
+        return Ring("operands", self.loads, self.stages, self.groups if self.shares_tile else 1, STEP)
 
     @cached_property
     def extra(self) -> Ring:
@@ -158,8 +139,7 @@ class ProductRoles:
 
     @property
     def rings(self) -> tuple[Ring, ...]:
-        kept = (self.kept,) if self.kept else ()
-        return (self.operands, *kept, *([self.extra] if self.extras else []))
+        return (self.operands, self.extra) if self.extras else (self.operands,)
 
     @cached_property
     def producer(self) -> Role:
@@ -168,8 +148,7 @@ class ProductRoles:
         body: tuple[RoleStatement, ...] = (Steps(self.loop, (*_filled(ring), Advance(STEP))),)
         body += (extras, Advance(TILE)) if self.extras else ()
         registers = self.kept_registers or self.units.shares.least
-        first = _filled(self.kept) if self.kept else ()
-        return Role(1, registers, (*(Start(x.position) for x in self.rings), *first, Tiles(body), Drain(ring)))
+        return Role(1, registers, (*(Start(x.position) for x in self.rings), Tiles(body), Drain(ring)))
 
     @cached_property
     def consumer(self) -> Role:
@@ -178,8 +157,6 @@ class ProductRoles:
         starts: list[RoleStatement] = [Start(STEP, extent if turns else 0)]
         starts += [Start(TURNS)] if turns else []
         starts += [Start(TILE)] if self.extras else []
-        starts += [Start(PROGRAM), Await(self.kept), Advance(PROGRAM)] if self.kept else []
-        last = (Release(self.kept, -1),) if self.kept else ()
         body: list[RoleStatement] = [Fill(t, 0.0) for t in self.accumulators]
         body += [Take()] if turns else []
         body += self._main_loop
@@ -187,7 +164,7 @@ class ProductRoles:
         body += [Skip(STEP, extent)] if turns else []
         body.append(Finish(tuple(self._finish)))
         registers = self.units.group_registers(self.groups, kept=self.kept_registers) if self.groups > 1 else 0
-        return Role(self.units.waves, registers, (*starts, Tiles(tuple(body), 2 if turns else 1), *last))
+        return Role(self.units.waves, registers, (*starts, Tiles(tuple(body), 2 if turns else 1)))
 
     @property
     def _main_loop(self) -> list[RoleStatement]:
@@ -199,8 +176,7 @@ class ProductRoles:
     def _in_flight(self) -> list[RoleStatement]:
         """The dots of one iteration run during the wait for the next one's operands."""
         ring, dots = self.operands, self.dots
-        issue, settle = Issue(dots, taps=self.taps), Settle(dots, len(dots))
-        step = (Await(ring), issue, settle, Release(ring, -1, "behind the first"), Advance(STEP))
+        step = (Await(ring), Issue(dots), Settle(dots, len(dots)), Release(ring, -1, "behind the first"), Advance(STEP))
         return [Steps(self.loop, step), *self._hand_over, Settle(dots), Release(ring, -1, "had any")]
 
     @property
@@ -260,19 +236,6 @@ class ProductRoles:
         """The operands, each loaded once an iteration."""
         return (*self.rows_read, *self.columns_read)
 
-    @cached_property
-    def _tiles(self) -> dict[str, Tile]:
-        return _multiplied(self.loads, self.taps)
-
-    def tile_of(self, load: Load) -> Tile:
-        """The operand that a load is for: its tile, or the window of it that one group reads."""
-        return self._tiles[load.dst.name]
-
-    def view_of(self, load: Load) -> View | None:
-        """The view of a tile that one group multiplies under a tap, if it multiplies views."""
-        views = (s for s in self.taps.body if isinstance(s, View)) if self.taps else ()
-        return next((v for v in views if v.src == load.dst.name), None)
-
     @property
     def a(self) -> Load:
         """The rows of the first dot."""
@@ -290,7 +253,7 @@ class ProductRoles:
 
     def sides(self, dot: Dot) -> tuple[str, str]:
         """The tiles of rows and columns of a dot, in this order."""
-        rows = {self.tile_of(load).name for load in self.rows_read}
+        rows = {load.dst.name for load in self.rows_read}
         return (dot.a, dot.b) if dot.a in rows else (dot.b, dot.a)
 
     @property
@@ -402,41 +365,16 @@ def _parts(kernel: Kernel) -> tuple[For, tuple[Statement, ...]]:
             refuse(kernel, "expected an accumulator filled with 0, one loop, and an epilogue")
 
 
-def _operands(kernel: Kernel, loop: For) -> tuple[tuple[Load, ...], For | None, tuple[Dot, ...]]:
+def _operands(kernel: Kernel, loop: For) -> tuple[tuple[Load, ...], tuple[Dot, ...]]:
     loads = tuple(s for s in loop.body if isinstance(s, Load))
-    taps = loop.body[-1] if loop.body and isinstance(loop.body[-1], For) else None
-    views = tuple(s for s in taps.body if isinstance(s, View)) if taps else ()
-    inner = taps.body if taps else loop.body
-    dots = tuple(s for s in inner if isinstance(s, Dot))
+    dots = tuple(s for s in loop.body if isinstance(s, Dot))
     multiplied = {x for d in dots for x in (d.a, d.b)}
-    formed = loop.body == (*loads, taps) and inner == (*views, *dots) if taps else inner == (*loads, *dots)
-    read = {v.src for v in views} if taps else multiplied
-    if not dots or not formed or {s.dst.name for s in loads} != read or {v.dst.name for v in views} - multiplied:
+    if not dots or loop.body != (*loads, *dots) or {s.dst.name for s in loads} != multiplied:
         refuse(kernel, "expected a loop that loads two operands and adds their dot, or several")
-    if taps and (taps.bound or any(dtype(s.dst.dtype).bytes != _WINDOW_BYTES for s in loads)):
-        refuse(kernel, f"windows of {loads[0].dst}; expected {8 * _WINDOW_BYTES}-bit types, and all iterations")
     for load in loads:
         if load.via == "pointer":
             refuse(kernel, f"{load.buffer} is loaded by pointers; expected descriptors")
         if load.slices[-1].flat:
             refuse(kernel, f"rows of {load.buffer} in {load.slices[-1]}; expected rows of a tile")
-        check_load(kernel, load, axes=0 if taps else 2)
-    return loads, taps, dots
-
-
-def _multiplied(loads: Sequence[Load], taps: For | None) -> dict[str, Tile]:
-    """The operands of dots, by the names of the tiles that are loaded for them."""
-    views = [s for s in taps.body if isinstance(s, View)] if taps else []
-    return {s.dst.name: s.dst for s in loads} | {v.src: v.dst for v in views}
-
-
-def _is_resident(kernel: Kernel, loop: For, load: Load) -> bool:
-    """True if a persistent program has one tile of a load, for all of its tiles."""
-    extents = loop_extents(kernel)
-    moved = {v for p in load.slices for v, _ in p.start.terms if extents[v] > 1}
-    return kernel.grid.programs < kernel.grid.tiles and not moved
-
-
-def _once(load: Load) -> Load:
-    """The load of a resident tile, of which all variables are 0."""
-    return replace(load, slices=tuple(replace(p, start=Affine(offset=p.start.offset)) for p in load.slices))
+        check_load(kernel, load)
+    return loads, dots

@@ -33,9 +33,6 @@ class RoleLimits(GroupLimits, Protocol):
     @property
     def im2col(self) -> bool: ...
 
-    @property
-    def halos(self) -> bool: ...
-
 
 def why_no_groups(units: WaveGroups, warps: int, most: int) -> str | None:
     """Reason that `warps` do not form up to `most` consumer groups, or None."""
@@ -92,14 +89,11 @@ def check_request(kernel: Kernel, units: WaveGroups, groups: int, blocks: int, s
         refuse(kernel, "its grid streams the reduction; expected whole tiles, or a split axis")
 
 
-def check_load(kernel: Kernel, load: Load, row_bytes: int = 0, axes: int = 2) -> None:
-    """Raises UnmatchedError if no producer can copy the tile of a load, whose rows have at least `row_bytes` bytes.
-
-    `axes`: of the tile; 0: any number.
-    """
+def check_load(kernel: Kernel, load: Load, row_bytes: int = 0) -> None:
+    """Raises UnmatchedError if no producer can copy the tile of a load, whose rows have at least `row_bytes` bytes."""
     if load.eviction or load.fill:
         refuse(kernel, f"the load of {load.buffer} has an eviction hint or a fill; expected neither")
-    if axes and len(load.dst.axes) != axes:
+    if len(load.dst.axes) != 2:
         refuse(kernel, f"the tile of {load.buffer} has axes {list(load.dst.axes)}; expected two")
     if load.dst.bytes < row_bytes * load.dst.shape[0]:
         refuse(kernel, f"{load.dst} is loaded by descriptor; expected rows of {row_bytes} bytes")

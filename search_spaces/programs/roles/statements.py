@@ -179,14 +179,12 @@ class Issue:
     """Begin dots, which read their operands from slots of the position or `ahead` of it until they are settled.
 
     `anew`: the names of accumulators that start from 0. `partial`: the dots add to the accumulators of one step.
-    `taps`: a loop of views of tiles in the slots and of these dots, all iterations of which begin.
     """
 
     dots: tuple[Dot, ...]
     ahead: int = 0
     anew: frozenset[str] = frozenset()
     partial: bool = False
-    taps: For | None = None
 
 
 @dataclass(frozen=True, slots=True)

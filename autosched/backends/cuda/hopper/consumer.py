@@ -9,7 +9,7 @@ from autosched.backends.cuda.hopper.extras import Extras
 from autosched.backends.cuda.hopper.group_tiles import GroupTile
 from autosched.backends.cuda.hopper.instructions import dot_name
 from autosched.backends.cuda.hopper.loops import Loops
-from autosched.backends.cuda.hopper.ring import RingOperand, RingPlan
+from autosched.backends.cuda.hopper.ring import RingPlan
 from autosched.backends.cuda.hopper.stores import GroupStores
 from autosched.backends.cuda.language.index import scaled, sum_of
 from autosched.backends.cuda.language.scope import call, open_braces
@@ -18,7 +18,7 @@ from autosched.backends.gpu.kernel import TensorMap
 from autosched.backends.gpu.warps import GROUP_ROWS
 from autosched.backends.printing.scope import Block
 from search_spaces.programs.roles.halves import HALF
-from search_spaces.programs.roles.products import PROGRAM, TILE, ProductRoles
+from search_spaces.programs.roles.products import TILE, ProductRoles
 from search_spaces.programs.roles.statements import (
     TURNS,
     Advance,
@@ -79,8 +79,6 @@ class Consumer:
             match s:
                 case Start(position, by_group):
                     self._start(position, by_group)
-                case Await(ring) if ring.position == PROGRAM:
-                    self.block.write("barrier_wait(resident_full, 0);")
                 case Tiles(body=inner, every=every):
                     self._tiles(inner, every)
                 case Steps(body=inner):
@@ -102,8 +100,6 @@ class Consumer:
 
     def _start(self, position: str, by_group: int) -> None:
         slots = self.roles.operands.slots
-        if position == PROGRAM:
-            return
         if position == TURNS:
             self.block.write(f"int turn = 1 - {HALF};")
         elif position == TILE:
@@ -134,11 +130,6 @@ class Consumer:
             case Await():
                 block.write("barrier_wait(full + 8 * slot, parity);")
                 block.write(f"const uint32 here = ring + slot * {self.ring.slot_bytes};")
-            case Release(ring) if ring.position == PROGRAM:
-                # Nothing is loaded there again.
-                pass
-            case Advance(position) if position == PROGRAM:
-                pass
             case Release(ring) if ring.apart:
                 block.write(f"barrier_arrive(extras_empty + 8 * {self._half});")
             case Release(where="behind the first"):
@@ -207,38 +198,22 @@ class Consumer:
         block.write("dots_begin();")
         for dot, acc in zip(roles.dots, sums, strict=True):
             a, b = (self.ring.operands[x] for x in roles.sides(dot))
-            # A view of lines is that of a group.
-            own = roles.shares_tile and not (a.operand.window and a.operand.along_k)
-            share = a.operand.offset(0, roles.rows) if own else 0
+            share = a.operand.offset(0, roles.rows) if roles.shares_tile else 0
             at = [scaled(HALF, share)] if share else []
             name = dot_name(roles.columns, a.operand.along_k, b.operand.along_k)
-            places = {"a": (sum_of(a.base, str(a.place), *at), a), "b": (sum_of(b.base, str(b.place)), b)}
+            places = {"a": (sum_of("here", str(a.place), *at), a), "b": (sum_of("here", str(b.place)), b)}
             open_braces(block, "")
             for side, (place, operand) in places.items():
                 block.write(f"const uint64 {side} = matrix({place}, {operand.operand.descriptor:#x}ull);")
-            if roles.taps:
-                counter = self.printer.indexing.variable(roles.taps.variable)
-                header = f"for (int {counter} = 0; {counter} < {roles.taps.extent}; ++{counter})"
-                open_braces(block, f"#pragma unroll\n{header}")
-            taps_a, taps_b = self._tap(a), self._tap(b)
             for step in range(a.operand.steps):
                 for row in range(0, roles.rows, GROUP_ROWS):
                     held = sum_of(acc, str(row * roles.columns // 128))
                     added = "0" if roles.promotes and not step else "1"
-                    rows = sum_of("a", *taps_a, str(a.operand.offset(step, row) // 16))
-                    columns = sum_of("b", *taps_b, str(b.operand.offset(step) // 16))
+                    rows = sum_of("a", str(a.operand.offset(step, row) // 16))
+                    columns = sum_of("b", str(b.operand.offset(step) // 16))
                     block.write(call(name, held, rows, columns, added) + ";")
-            if roles.taps:
-                block.close()
             block.close()
         block.write("dots_issued();")
-
-    def _tap(self, operand: RingOperand) -> list[str]:
-        """The start of the window of a tap, if there is one, in units of 16 bytes."""
-        found = operand.operand
-        if found.window is None:
-            return []
-        return [self.printer.indexing.affine(found.window.start * (found.tile.row_bytes // 16))]
 
     def _release(self, slot: str, condition: str = "") -> str:
         """Release the slot, in every block of the cluster, since all load parts of its tiles."""

@@ -109,13 +109,11 @@ class BlockPlan:
     def finishing(self) -> Kernel:
         """The epilogue of one warp group as a kernel, without the stores that are printed otherwise.
 
-        TMA-loaded tiles are placeholders with the accumulator's layout. Before the epilogue are the loops, empty, which
-        define their variables, and the initial values of the accumulators.
+        TMA-loaded tiles are placeholders with the accumulator's layout. Before the epilogue are the loop, empty, which
+        defines its variable, and the initial values of the accumulators.
         """
         roles = self.roles
-        taps = (dataclasses.replace(roles.taps, body=()),) if roles.taps else ()
-        body: list[Statement] = [dataclasses.replace(roles.loop, body=taps)]
-        body += [Fill(t, 0.0) for t in roles.accumulators]
+        body: list[Statement] = [dataclasses.replace(roles.loop, body=()), *(Fill(t, 0.0) for t in roles.accumulators)]
         for number, s in enumerate(roles.epilogue):
             if number in self.loads and isinstance(s, Load):
                 body.append(Fill(s.dst, 0.0))
@@ -131,8 +129,7 @@ class BlockPlan:
         pairs = {"full": roles.operands.slots, "empty": roles.operands.slots}
         order = {"order": 2} if roles.alternating else {}
         extras = {"extras_full": roles.groups, "extras_empty": roles.groups} if self.loads else {}
-        resident = {"resident_full": 1} if roles.kept else {}
-        return pairs | order | extras | resident
+        return pairs | order | extras
 
     def needs(self, program: TileProgram) -> Resources:
         """Estimated resources; a tile that threads may exchange counts as exchanged."""

@@ -30,7 +30,7 @@ from search_spaces.programs.tile_program import Kernel, TileProgram
 # Names in the text besides those of every kernel.
 _OWN = (
     *("ring", "full", "empty", "order", "group", "thread", "slot", "parity", "step", "here", "last", "turn"),
-    *("resident_full", "extras_full", "extras_empty", "extra_tile", "extra_parity", "to", "x", "piece", "row", "column"),
+    *("extras_full", "extras_empty", "extra_tile", "extra_parity", "to", "x", "piece", "row", "column"),
 )
 
 
@@ -132,7 +132,7 @@ class HopperPrinter:
         """The producer's thread initialises the barriers, before any other waits for one."""
         roles, block = self._roles, self._printer.block
         counts = {"full": 1, "empty": roles.operands.readers * roles.blocks, "order": 1, "extras_full": 1}
-        counts |= {"extras_empty": WARP_GROUP * WARP, "resident_full": 1}
+        counts["extras_empty"] = WARP_GROUP * WARP
         open_braces(block, f"if (threadIdx.x == {roles.groups * WARP_GROUP * WARP})")
         for name, n in self._plan.barriers.items():
             block.write(f"for (int i = 0; i < {n}; ++i) barrier_init({name} + 8 * i, {counts[name]});")

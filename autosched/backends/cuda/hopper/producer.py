@@ -12,7 +12,7 @@ from autosched.backends.cuda.hopper.ring import RingPlan
 from autosched.backends.cuda.language.scope import call, open_braces
 from autosched.backends.gpu.kernel import TensorMap
 from autosched.backends.printing.scope import Block
-from search_spaces.programs.roles.products import PROGRAM, TILE
+from search_spaces.programs.roles.products import TILE
 from search_spaces.programs.roles.statements import (
     Acquire,
     Advance,
@@ -51,8 +51,6 @@ class Producer:
     def _write(self, body: Sequence[RoleStatement]) -> None:
         for s in body:
             match s:
-                case Start(position) if position == PROGRAM:
-                    pass
                 case Start(position):
                     self.block.write("int extra_tile = 0;" if position == TILE else "int slot = 0, parity = 1;")
                 case Tiles(body=inner):
@@ -68,15 +66,13 @@ class Producer:
                     self.extras.acquire(self.loops.printer)
                 case Copy(ring, load) if ring.apart:
                     self.extras.copy(load, self.loops.printer, self.maps)
-                case Acquire(ring) if ring.position == PROGRAM:
-                    self.block.write(f"barrier_expect(resident_full, {self.ring.expected(ring)});")
-                case Acquire(ring):
+                case Acquire():
                     # A barrier that was never used counts as passed for the phase before the first.
                     self.block.write("barrier_wait(empty + 8 * slot, parity);")
-                    self.block.write(f"barrier_expect(full + 8 * slot, {self.ring.expected(ring)});")
+                    self.block.write(f"barrier_expect(full + 8 * slot, {self.ring.expected});")
                     self.block.write(f"const uint32 here = ring + slot * {self.ring.slot_bytes};")
-                case Copy(ring, load):
-                    self._copy(load, resident=ring.position == PROGRAM)
+                case Copy(load=load):
+                    self._copy(load)
                 case Advance(position):
                     self.block.write("++extra_tile;") if position == TILE else self.loops.advance()
                 case Drain(ring):
@@ -91,14 +87,13 @@ class Producer:
         self._write(body)
         self.block.close()
 
-    def _copy(self, load: Load, resident: bool) -> None:
+    def _copy(self, load: Load) -> None:
         """Load an operand, or this block's share of it for all blocks of the cluster."""
-        operand = self.ring.operands[self.loops.roles.tile_of(load).name]
+        operand = self.ring.operands[load.dst.name]
         shared = operand.shares > 1
         everyone = [str(2**operand.shares - 1)] if shared else []
         name = load_name(shared, operand.map.window is not None)
         for place, starts in operand.loads(self.loops.printer.indexing):
-            to = operand.base if place == "0" else f"{operand.base} + {place}"
-            full = "resident_full" if resident else "full + 8 * slot"
-            arguments = (to, self.maps[operand.map], full, *everyone, *starts)
+            to = "here" if place == "0" else f"here + {place}"
+            arguments = (to, self.maps[operand.map], "full + 8 * slot", *everyone, *starts)
             self.block.write(call(name, *arguments) + ";")

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.hopper.shared_tiles import SharedOperand, SharedTile
-from autosched.backends.cuda.hopper.windows import NEIGHBOURS, Window, copied_order, window
 from autosched.backends.cuda.language.index import Indexing, grouped, scaled, sum_of
 from autosched.backends.gpu.arguments import described, loading_descriptor
-from autosched.backends.gpu.kernel import TensorMap
-from autosched.backends.gpu.kernel import Window as Im2colWindow
+from autosched.backends.gpu.kernel import TensorMap, Window
 from autosched.backends.gpu.roles import refuse
-from autosched.backends.gpu.warps import GROUP_ROWS
 from search_spaces.devices.architectures import TMA
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.addressing import joined
@@ -22,8 +19,7 @@ from search_spaces.programs.im2col import Place, im2col_tile
 from search_spaces.programs.roles.halves import BLOCK, halved
 from search_spaces.programs.roles.products import ProductRoles
 from search_spaces.programs.roles.requests import k_major
-from search_spaces.programs.roles.statements import Ring
-from search_spaces.programs.statements import Load, View
+from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import Buffer, TileProgram
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine
@@ -33,8 +29,7 @@ from search_spaces.workloads.expressions.affine import Affine
 class RingOperand:
     """An operand in a slot, `place` bytes from the start of the slot.
 
-    `load`: this block's load of it; blocks of a cluster that share it load equal `shares`, for all. `resident`: it is
-    in no slot, but once in the ring, `place` bytes from its start.
+    `load`: this block's load of it; blocks of a cluster that share it load equal `shares`, for all.
     """
 
     load: Load
@@ -44,12 +39,6 @@ class RingOperand:
     map: TensorMap
     first: tuple[Place, ...]
     taps: tuple[Affine, ...] = ()
-    resident: bool = False
-
-    @property
-    def base(self) -> str:
-        """The variable from which its place counts."""
-        return "ring" if self.resident else "here"
 
     def loads(self, indexing: Indexing) -> Iterator[tuple[str, list[str]]]:
         """Place in the slot, coordinates in the tensor and distances of taps, innermost first, of every piece."""
@@ -64,12 +53,11 @@ class RingOperand:
 
 @dataclass(frozen=True)
 class RingPlan:
-    """Slots of all operands, by the name of their tiles, and `resident_bytes` after them."""
+    """Slots of all operands, by the name of their tiles."""
 
     operands: dict[str, RingOperand]
     slot_bytes: int
     stages: int
-    resident_bytes: int = 0
 
     @staticmethod
     def of(program: TileProgram, roles: ProductRoles, extents: Mapping[str, int]) -> RingPlan:
@@ -78,17 +66,13 @@ class RingPlan:
         Raises:
             CompileError: the hardware cannot load an operand in this way, or read it.
         """
-        place = end = 0
+        place = 0
         operands = {}
-        for load in roles.operands.loads:
+        for load in roles.loads:
             found = _operand(program, roles, load, place, extents)
-            operands[roles.tile_of(load).name] = found
+            operands[load.dst.name] = found
             place += found.operand.tile.room
-        for load in roles.kept.loads if roles.kept else ():
-            found = _operand(program, roles, load, place * roles.stages + end, extents)
-            operands[roles.tile_of(load).name] = dataclasses.replace(found, resident=True)
-            end += found.operand.tile.room
-        return RingPlan(operands, place, roles.stages, end)
+        return RingPlan(operands, place, roles.stages)
 
     def check_directions(self, roles: ProductRoles) -> None:
         """Raises CompileError if dots of an operand's type cannot read its direction."""
@@ -98,20 +82,21 @@ class RingPlan:
 
     @property
     def bytes(self) -> int:
-        return self.slot_bytes * self.stages + self.resident_bytes
+        return self.slot_bytes * self.stages
 
-    def expected(self, ring: Ring) -> int:
+    @property
+    def expected(self) -> int:
         """Bytes that arrive in a slot."""
-        return sum(o.operand.tile.bytes for o in self.operands.values() if o.load.dst.name in ring.tiles)
+        return sum(o.operand.tile.bytes for o in self.operands.values())
 
 
 def _operand(
     program: TileProgram, roles: ProductRoles, load: Load, place: int, extents: Mapping[str, int]
 ) -> RingOperand:
-    dot, buffer, multiplied = roles.dot, program.buffer(load.buffer), roles.tile_of(load)
-    side = dot.dst.axes.index(next(x for x in multiplied.axes if x != dot.axis))
-    positions, depth = roles.block_shape[side], multiplied.extent(dot.axis)
-    operand = SharedOperand(positions, depth, dtype(load.dst.dtype).bytes, k_major(load, dot), _lines(roles, load, side))
+    dot, buffer = roles.dot, program.buffer(load.buffer)
+    side = dot.dst.axes.index(next(x for x in load.dst.axes if x != dot.axis))
+    positions, depth = roles.block_shape[side], load.dst.extent(dot.axis)
+    operand = SharedOperand(positions, depth, dtype(load.dst.dtype).bytes, k_major(load, dot))
     tile = operand.tile
     if not tile.row_bytes:
         rows = f"rows of {tile.neighbours} {load.dst.dtype} of {load.buffer}"
@@ -122,28 +107,9 @@ def _operand(
     elif roles.blocks > 1:
         shares = roles.blocks
         own = _part(load, load.dst.axes[0], tile.lines // shares)
-    if view := roles.view_of(load):
-        made, first, taps = _whole(buffer, load, view, tile, extents)
-    else:
-        kind = _windowed if load.via == "im2col" else _boxed
-        made, first, taps = kind(buffer, own, tile, extents)
+    kind = _windowed if load.via == "im2col" else _boxed
+    made, first, taps = kind(buffer, own, tile, extents)
     return RingOperand(own, operand, place, shares, made, first, taps)
-
-
-def _lines(roles: ProductRoles, load: Load, side: int) -> Window | None:
-    """The lines of the windows of a tile, if dots read such.
-
-    Raises:
-        CompileError: no dot instruction reads them.
-    """
-    view = roles.view_of(load)
-    if view is None:
-        return None
-    found, along_k = window(load, view), k_major(load, roles.dot)
-    at_once = (GROUP_ROWS, roles.columns)[side] if along_k else len(found.lines)
-    if not found.is_read(at_once) or not (along_k or found.apart == NEIGHBOURS):
-        refuse(roles.kernel, f"lines of {view.dst} are {found.apart} apart, or differently; expected boxes of 8 columns")
-    return found
 
 
 # The map of a piece of a tile, the place of the first piece, and the distances of taps.
@@ -157,24 +123,13 @@ def _boxed(buffer: Buffer, load: Load, tile: SharedTile, extents: Mapping[str, i
     return made, tuple(Place(p.start) for p in described(buffer, slices)), ()
 
 
-def _whole(buffer: Buffer, load: Load, view: View, tile: SharedTile, extents: Mapping[str, int]) -> _Copied:
-    """All lines that windows have, in the order in which these have them."""
-    found = loading_descriptor(buffer, _piece(load, tile.row), extents)
-    if len(found.shape) != len(load.slices):
-        raise CompileError(f"load of {load.buffer}: a dimension without a distance; expected one of each")
-    order = copied_order(load, view)
-    shape, strides, block = (tuple(x[d] for d in order) for x in (found.shape, found.strides, found.block))
-    made = TensorMap(buffer.name, buffer.dtype, shape, strides, block, tile.swizzle, False)
-    return made, tuple(Place(load.slices[d].start) for d in order), ()
-
-
 def _windowed(buffer: Buffer, load: Load, tile: SharedTile, extents: Mapping[str, int]) -> _Copied:
     try:
         found = im2col_tile(buffer, _piece(load, tile.row), extents, TMA)
     except UnmatchedError as why:
         raise CompileError(f"load of {load.buffer}: {why}") from None
-    corners, box = Im2colWindow(found.lower, found.upper, found.steps), (found.pixels, found.channels)
-    made = TensorMap(buffer.name, buffer.dtype, found.shape, found.strides, box, tile.swizzle, False, corners)
+    window, box = Window(found.lower, found.upper, found.steps), (found.pixels, found.channels)
+    made = TensorMap(buffer.name, buffer.dtype, found.shape, found.strides, box, tile.swizzle, False, window)
     return made, found.first, found.taps
 
 

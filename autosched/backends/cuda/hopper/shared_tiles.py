@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autosched.backends.cuda.hopper.windows import Window
-
 # Widths in bytes of rows whose banks the hardware permutes: the driver's CUtensorMapSwizzle and the layout type of a
 # matrix descriptor (PTX ISA, "Matrix Descriptor Format"), by width.
 _SWIZZLES = {128: (3, 1), 64: (2, 2), 32: (1, 3)}
@@ -71,21 +69,17 @@ class SharedTile:
 
 @dataclass(frozen=True)
 class SharedOperand:
-    """An operand of dots in shared memory: `positions` rows or columns of `depth` products each.
-
-    `window`: its lines among those of a larger tile.
-    """
+    """An operand of dots in shared memory: `positions` rows or columns of `depth` products each."""
 
     positions: int
     depth: int
     element_bytes: int
     along_k: bool
-    window: Window | None = None
 
     @property
     def tile(self) -> SharedTile:
         lines, neighbours = (self.positions, self.depth) if self.along_k else (self.depth, self.positions)
-        return SharedTile(self.window.count if self.window else lines, neighbours, self.element_bytes)
+        return SharedTile(lines, neighbours, self.element_bytes)
 
     @property
     def steps(self) -> int:
@@ -97,8 +91,7 @@ class SharedOperand:
         tile = self.tile
         if self.along_k:
             piece, within = divmod(step * STEP_BYTES, tile.row_bytes)
-            line = self.window.lines[position] if self.window else position
-            return piece * tile.piece_bytes + line * tile.row_bytes + within
+            return piece * tile.piece_bytes + position * tile.row_bytes + within
         lines = step * STEP_BYTES // self.element_bytes
         return position // tile.row * tile.piece_bytes + lines * tile.row_bytes
 
@@ -110,6 +103,6 @@ class SharedOperand:
         neighbouring pieces, which only operands that do not run along k have, both in units of 16 bytes.
         """
         tile = self.tile
-        atoms = (self.window.apart if self.window else _ATOM_ROWS) * tile.row_bytes
+        atoms = _ATOM_ROWS * tile.row_bytes
         pieces = 16 if self.along_k else tile.piece_bytes
         return _SWIZZLES[tile.row_bytes][1] << 62 | atoms >> 4 << 32 | pieces >> 4 << 16

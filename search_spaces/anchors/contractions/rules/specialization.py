@@ -19,7 +19,6 @@ from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.devices.group_dots import GroupDots, LoadedTile, block_shape
 from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups
-from search_spaces.programs.halos import HALO
 from search_spaces.programs.roles import requests
 from search_spaces.schedules.knobs import KnobValue, Values
 from search_spaces.schedules.limits import Offers
@@ -256,7 +255,7 @@ def _beside(offers: Offers) -> dict[str, tuple[KnobValue, ...]]:
 
 def _why_by_pointers(side: str) -> Callable[[Values], str | None]:
     def why(values: Values) -> str | None:
-        if values["specialize"] != "none" and is_by_pointers(values[side]) and values[side] != HALO:
+        if values["specialize"] != "none" and is_by_pointers(values[side]):
             return f"specialize={values['specialize']} brings operands by descriptor, not by pointers"
         return None
 
