@@ -161,16 +161,16 @@ def _why_wrong(got: Tensor, known: _Evidence) -> str | None:
     got = got.detach().to(known.exact.device)
     floats = got.is_floating_point() or got.is_complex()
     usual_error = _quantile(known) if floats else 0.0
-    mistakes, jumps, first = 0, 0, None
+    judged, mistakes, jumps, first = 0, 0, 0, None
     for piece in _pieces(got.shape):
         part = known.at(piece)
         wrong, jumped = _wrong_floats(got[piece], part, usual_error) if floats else _wrong(got[piece], part)
-        jumps += int(jumped.sum())
+        judged, jumps = judged + wrong.numel(), jumps + int(jumped.sum())
         if bool(wrong.any()):
             mistakes += int(wrong.sum())
             first = first or _position(piece, wrong)
     # No error if they are few, and no more than those where the function jumps for changed inputs.
-    if first is None or mistakes <= min(jumps, got.numel() // _FEW):
+    if first is None or mistakes <= min(jumps, judged // _FEW):
         return None
     return _described(mistakes, first, got, known)
 

@@ -68,10 +68,16 @@ def part_by_part(node: fx.Node, value: Pointwise, known: Mapping[fx.Node, Any]) 
 
 def is_read_whole(node: fx.Node) -> bool:
     """True unless a pool reads the node, or pointwise work on it: a pool of parts reads each of them where it is."""
-    users = [user for user in node.users if user.op == "call_function"]
-    return not any(
-        operator_name(user)[0] in pooling.RULES or (_is_pointwise(user) and not is_read_whole(user)) for user in users
-    )
+    rest, seen = [node], {node}
+    while rest:
+        for user in rest.pop().users:
+            if user in seen or user.op != "call_function":
+                continue
+            seen.add(user)
+            if operator_name(user)[0] in pooling.RULES:
+                return False
+            rest += [user] if _is_pointwise(user) else []
+    return True
 
 
 def _of_part(argument: Value, whole: InParts, number: int, begin: Sequence[int]) -> Value:

@@ -230,6 +230,18 @@ def test_residues_of_a_transposed_convolution_and_what_follows_are_stored_in_pla
     assert len(traced.launched) - len(copies) == 4
 
 
+def test_what_follows_a_convolution_is_looked_at_once() -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        made = F.conv2d(x, w)
+        for _ in range(24):
+            made = made * made.sigmoid()
+        for _ in range(400):
+            made = made + 1.5
+        return made
+
+    assert trace(function, R(2, 4, 5, 6), R(3, 4, 3, 3)).launched
+
+
 def test_residues_that_reductions_read_are_stored_before() -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
         made = F.conv_transpose2d(x, w, stride=2)
