@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -134,20 +135,36 @@ def read_from_their_memory(graph: fx.Graph) -> frozenset[str]:
     Raises:
         InputError: the memory is not that of a tensor of the graph in its layout.
     """
-    first: dict[int, fx.Node] = {}
+    given: dict[int, fx.Node] = {}
     laid_out: set[str] = set()
     for node in graph.nodes:
-        made = node.meta.get("val")
-        if not isinstance(made, Tensor) or made.layout is not torch.strided:
-            continue
-        memory = made.untyped_storage()._cdata
+        if node.op == "placeholder":
+            for memory in _memory(node):
+                given.setdefault(memory, node)
         if node.target is _aten.as_strided.default and isinstance(node.args[0], fx.Node):
-            base = first.get(memory, node.args[0])
+            base = _base(node.args[0], given)
             _read_from(node, base)
             if not base.meta["val"].is_contiguous():
                 laid_out |= {node.name, base.name, *(n.name for n in _producer(base))}
-        first.setdefault(memory, node)
     return frozenset(laid_out)
+
+
+def _memory(node: fx.Node) -> set[int]:
+    """The memory of the tensors that a node makes."""
+    made = node.meta.get("val")
+    tensors = made if isinstance(made, list | tuple) else [made]
+    return {t.untyped_storage()._cdata for t in tensors if isinstance(t, Tensor) and t.layout is torch.strided}
+
+
+def _base(viewed: fx.Node, given: Mapping[int, fx.Node]) -> fx.Node:
+    """The node whose own memory a view reads: found from operand to operand, since equal parts of a graph share their
+    examples. `given`: the first argument of each memory.
+    """
+    memory, base, here = _memory(viewed), viewed, viewed
+    while found := next((n for n in here.all_input_nodes if memory & _memory(n)), None):
+        here = found
+        base = here if isinstance(here.meta["val"], Tensor) else base
+    return next((given[m] for m in memory if m in given), base) if base.op == "placeholder" else base
 
 
 def _producer(node: fx.Node) -> list[fx.Node]:

@@ -41,6 +41,7 @@ CASES: dict[str, tuple[Function, *tuple[Tensor, ...]]] = {
     "strides that overlap": (lambda x: torch.as_strided(x * 2, (3, 2, 4), (4, 2, 1), 1).sum(0), R(4, 5)),
     "strides of nothing": (lambda x: torch.as_strided(x, (3, 2), (0, 4), 1) + 1, R(4, 5)),
     "strides and no dimension": (lambda x: torch.as_strided(x.softmax(0), (), (), 6) * 2, R(4, 5)),
+    "strides of equal parts": (lambda x, w: F.group_norm(x + F.group_norm(x, 1, w, w), 1, w, w), R(2, 4, 5), R(4)),
     "a view by strides": (lambda x: torch.as_strided(x, (3, 2), (7, 1), 1), R(4, 5)),
     "between tensors of other strides": (torch.lerp, R(5, 4).t(), R(4, 5), R(4, 10)[:, ::2]),
     "bilinear": (enlarged("bilinear", size=(7, 9)), R(2, 3, 4, 5)),
