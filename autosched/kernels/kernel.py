@@ -228,7 +228,8 @@ def _span(tensor: Tensor) -> tuple[int, int]:
     return start, start + (reach + 1) * tensor.element_size()
 
 
-def _overlap(a: Tensor, b: Tensor) -> bool:
+def overlap(a: Tensor, b: Tensor) -> bool:
+    """True unless two tensors with elements share none, as far as that is recognised."""
     (first, first_end), (second, second_end) = _span(a), _span(b)
     return first < second_end and second < first_end and not _alternate(a, b)
 
@@ -268,7 +269,7 @@ def _check_outputs(
                 f"{name}: strides {out.stride()} place several elements in one; expected a tensor of its own"
             )
         for other, tensor in before:
-            if _overlap(tensor, out):
+            if overlap(tensor, out):
                 raise InputError(f"{name} overlaps {other} in memory; expected memory of its own, such as out=None")
         before.append((name, out))
 

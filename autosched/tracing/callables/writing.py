@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autosched.kernels.kernel import overlap
 from autosched.kernels.static_tensors import Taking
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.steps import Reader, Regions, reader
@@ -70,4 +71,5 @@ class Writing:
 
 
 def _share_memory(a: Tensor, b: Tensor) -> bool:
-    return bool(a.numel() and b.numel() and a.untyped_storage()._cdata == b.untyped_storage()._cdata)
+    same = a.untyped_storage()._cdata == b.untyped_storage()._cdata
+    return bool(a.numel() and b.numel()) and same and overlap(a, b)

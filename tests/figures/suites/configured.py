@@ -92,7 +92,8 @@ def vision(name: str, size: int = 64, **small: Any) -> Made:
 
     given = {} if on_gpu() else small
     model = placed(lambda: timm.create_model(name, pretrained=False, **given), torch.float16)
-    pixels = model.default_cfg["input_size"][-1] if on_gpu() else size  # type: ignore[index]
+    configuration: Any = model.default_cfg
+    pixels = configuration["input_size"][-1] if on_gpu() else size
     batch = 32 if on_gpu() else _BATCH
     return model, [torch.randn(batch, 3, pixels, pixels, device=DEVICE, dtype=torch.float16 if on_gpu() else None)]
 

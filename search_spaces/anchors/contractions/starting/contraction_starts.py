@@ -24,6 +24,17 @@ from search_spaces.anchors.contractions.halos import cost_of_halos, slides
 from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
+from search_spaces.anchors.contractions.starting.start_tiles import (
+    EARLY_START_TILES,
+    FEW_TILES_STARTS,
+    HALO_STARTS,
+    MULTIPLY_ADD_START_TILES,
+    NARROW_WARP_GROUP_STARTS,
+    SHORT_ROW_STARTS,
+    START_TILES,
+    THIN_STARTS,
+    WARP_GROUP_STARTS,
+)
 from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.decisions.programs.specialization import NONE
@@ -37,81 +48,6 @@ from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted
 from search_spaces.workloads.expressions.expression import Access
 
-# (m, n, k bytes, warps, stages) of starts: large tiles for much work, small ones for little.
-_START_TILES = (
-    (128, 256, 128, 8, 3),
-    (128, 256, 128, 8, 4),
-    (256, 128, 128, 8, 4),
-    (128, 128, 128, 8, 4),
-    (128, 64, 128, 4, 5),
-    (64, 128, 128, 4, 6),
-    (64, 64, 256, 4, 6),
-    (64, 32, 128, 4, 8),
-)
-# The same for devices without asynchronous copies, tried first: operands are loaded through registers, of which
-# large tiles leave none.
-_EARLY_START_TILES = (
-    (128, 128, 128, 4, 3),
-    (128, 256, 64, 8, 3),
-    (256, 128, 64, 8, 3),
-    (128, 128, 64, 4, 3),
-)
-# The same for dots without matrix instructions, whose threads read operands from shared memory for every multiply-add:
-# 8 x 16 sums of a thread (the first four) are as many as leave registers for the operands of the next step; short
-# iterations, since Triton unrolls them. By pointers: of tiles that descriptors load, Triton 3.9 spills registers.
-_MULTIPLY_ADD_START_TILES = (
-    (128, 256, 64, 8, 4),
-    (128, 128, 64, 4, 4),
-    (256, 128, 64, 8, 4),
-    (128, 256, 128, 8, 3),
-    (128, 128, 64, 8, 4),
-    (64, 128, 64, 4, 4),
-    (128, 64, 64, 4, 4),
-    (64, 64, 64, 4, 6),
-    (32, 64, 128, 4, 6),
-)
-# (m, n, k bytes, kind, warps, stages, subtiles) of warp-specialised kernels: ping-pong tiles of 128 x 128 if the
-# reduction is short and the epilogue counts, large ones otherwise.
-_WARP_GROUP_STARTS = (
-    (128, 128, 128, "pingpong", 8, 6, 4),
-    (128, 256, 128, "cooperative", 8, 4, 4),
-    (256, 128, 128, "cooperative", 8, 4, 4),
-    (128, 256, 128, "cooperative", 8, 4, 8),
-    (256, 128, 128, "cooperative", 8, 4, 8),
-    (128, 128, 128, "cooperative", 8, 6, 2),
-)
-# The same if sums take twice the registers (promoted ones), or are narrow (integers).
-_NARROW_WARP_GROUP_STARTS = (
-    (128, 128, 128, "cooperative", 8, 4, 4),
-    (64, 128, 128, "pingpong", 8, 6, 2),
-    (128, 64, 128, "pingpong", 8, 6, 2),
-    (64, 128, 128, "cooperative", 4, 6, 2),
-)
-# The same for outputs of few tiles of 128 x 128: 1000 x 1000 are 64 of those, and 128 of 64 x 128.
-# One tile per program, with a deeper ring; last, large ones with split-K.
-_FEW_TILES_STARTS = (
-    (64, 128, 128, "cooperative", 4, 8, 2),
-    (128, 64, 128, "cooperative", 8, 8, 2),
-    (64, 128, 256, "cooperative", 4, 4, 2),
-    (64, 64, 128, "cooperative", 4, 8, 1),
-    (128, 128, 128, "cooperative", 8, 6, 2),
-)
-# (wide side, k bytes, warps, stages) for skinny products, swapped so that the wide side is the dot's rows.
-_THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
-# (wide side, warps, stages) of starts with several products of a batch, whose rows are then whole lines. With one stage
-# operands pass through the first cache, which has what neighbouring taps read again.
-_SHORT_ROW_STARTS = ((128, 4, 1), (128, 4, 2), (64, 4, 1), (64, 4, 2), (256, 8, 2), (128, 8, 1))
-# (pixels, filters, k bytes, warps, stages, filters of all taps at once, programs of a multiprocessor) of starts whose
-# windows are views of halos: blocks of channels of a line, of few filters, whose pixels would be loaded once for each
-# tap and block of these. Warps of 64 x 64 read the least of shared memory for what they multiply.
-_HALO_STARTS = (
-    (256, 64, 128, 8, 2, True, 1),
-    (128, 64, 128, 4, 1, True, 2),
-    (256, 64, 128, 4, 3, False, 2),
-    (128, 64, 128, 4, 3, False, 4),
-    (128, 128, 128, 8, 3, False, 2),
-    (64, 128, 64, 4, 4, False, 4),
-)
 # With so few filters halos come first: on an H200 they take half the time of others for 16 filters a group, and
 # more for 64.
 _FEW_FILTERS = 32
@@ -272,20 +208,20 @@ class _Starts:
             yield from self._offered()
         narrow = is_integer(form.dtype) or is_promoted(form.dtype, precision)
         if self.specialized:
-            yield from self._of_warp_groups(_WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ()))
+            yield from self._of_warp_groups(WARP_GROUP_STARTS + (NARROW_WARP_GROUP_STARTS if narrow else ()))
         yield from () if few else self._of_halos()
         yield from self._of_short_rows()
         yield from self._of_multiply_adds() if self._by_multiply_adds else self._of_tiles()
         rows, columns = (class_positions(form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
         swap, thin = rows <= columns, min(rows, columns)
-        for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
+        for wide, k_bytes, warps, stages in THIN_STARTS if thin <= _THIN_PRODUCT else ():
             m, n = (thin, wide) if swap else (wide, thin)
             yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
 
     def _of_tiles(self) -> Iterator[Values]:
         """Programs of one tile, and persistent ones."""
-        early = _EARLY_START_TILES if not self.target.features.copy_bytes else ()
-        for m, n, k_bytes, warps, stages in early + _START_TILES:
+        early = EARLY_START_TILES if not self.target.features.copy_bytes else ()
+        for m, n, k_bytes, warps, stages in early + START_TILES:
             own = {"warps": warps, "stages": stages}
             yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
             yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own)
@@ -300,7 +236,7 @@ class _Starts:
     def _of_multiply_adds(self) -> Iterator[Values]:
         """Programs of one tile for such dots."""
         ways = {x: _by_pointers(self.knobs[x]) for x in LOADS}
-        for m, n, k_bytes, warps, stages in _MULTIPLY_ADD_START_TILES:
+        for m, n, k_bytes, warps, stages in MULTIPLY_ADD_START_TILES:
             own = {**ways, "store": "pointer", "warps": warps, "stages": stages}
             yield self._start(m, n, k_bytes, grid="tiles", **own)
 
@@ -319,7 +255,7 @@ class _Starts:
             if self.form.k.extent >= MIN_DEPTH or JOINED not in known:
                 depths |= dict.fromkeys((FUSED, *(() if known else ("",))), self.form.k.extent)
         kinds = [(depth, {"k_axes": kind} if kind else {}) for kind, depth in depths.items() if kind in (*known, "")]
-        for (wide, warps, stages), (depth, kind) in itertools.product(_SHORT_ROW_STARTS, kinds):
+        for (wide, warps, stages), (depth, kind) in itertools.product(SHORT_ROW_STARTS, kinds):
             own = Values({**ways, **kind, "warps": warps, "stages": stages})
             m, n = (thin, wide) if swap else (wide, thin)
             yield self._start(m, n, depth * self.element_bytes, grid="tiles", **own)
@@ -331,7 +267,7 @@ class _Starts:
             axes = f"{name}_axes"
             kinds = [{axes: v} for v in getattr(self.knobs.get(axes), "values", ()) if v in BOXES]
             moved = [x for x, k in self.knobs.items() if x in LOADS and HALO in k.values]
-            for pixels, filters, k_bytes, warps, stages, whole, per_sm in _HALO_STARTS if side in moved else ():
+            for pixels, filters, k_bytes, warps, stages, whole, per_sm in HALO_STARTS if side in moved else ():
                 sizes = {name: pixels, other: filters}
                 own = Values({"grid": "tiles", "store": "pointer", "warps": warps, "stages": stages})
                 own |= {x: HALO if x == side or (whole and x in moved) else _by_pointers(self.knobs[x]) for x in LOADS}
@@ -375,7 +311,7 @@ class _Starts:
         """Specialised programs, those of few tiles first, each also with rows and columns swapped."""
         whole = Values({x: self._size(x, _USUAL_ROWS) for x in CLASSES})
         whole |= self._boxes(whole)
-        few = _FEW_TILES_STARTS if tiles_in(self.form, whole) <= self.target.num_sms / 2 else ()
+        few = FEW_TILES_STARTS if tiles_in(self.form, whole) <= self.target.num_sms / 2 else ()
         for grid, of_grid in (("tiles", few), ("persistent", tiles)):
             for m, n, k_bytes, kind, warps, stages, subtiles in of_grid:
                 for swapped in (False, True):

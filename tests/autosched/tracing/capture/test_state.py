@@ -201,6 +201,11 @@ def test_what_is_changed_in_place_lies_in_memory_of_its_own() -> None:
     with pytest.raises(InputError, match=r"swap changes [xy] in place, which shares memory with [xy]"):
         kernel(x, x)
     torch.testing.assert_close(x, X)
+    halves = torch.cat((X, X * 2), 1)
+    kernel(*halves.chunk(2, 1))
+    expected = torch.cat((X, X * 2), 1)
+    swap(*expected.chunk(2, 1))
+    torch.testing.assert_close(halves, expected)
     whole = torch.zeros(6)
     part = whole[:4]
 
