@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from search_spaces.anchors.contractions.batch_tiles import batch_axis, batch_tile, batch_tiling
+from search_spaces.anchors.contractions.batch_tiles import batch_axis, batch_tile, batch_tiling, has_warp_dots
 from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
-from search_spaces.anchors.contractions.halos import has_halo
+from search_spaces.anchors.contractions.halos import has_halo, has_views_along_k
 from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_copies import (
     PREPARED_WAYS,
@@ -74,7 +74,9 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     halos = {x: (HALO,) if offers.halos and has_halo(form, side) else () for x, side in sides}
     ways = {x: (*halos[x], *ways_to_load(workload, form, x, target, offers, ranged)) for x in LOADS}
     depth = class_positions(form, "k", ranged=True)
-    batch, together = batch_tiling(form, target, offers), joined_depths(form) if offers.joins else ()
+    views = has_views_along_k(form, halos) and has_warp_dots(form, target)
+    batch = batch_tiling(form, target, offers.batches or views)
+    together = joined_depths(form) if offers.joins or views else ()
     grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
     units = target.wave_groups if all(_is_moved(form, x, ways[x]) for x in LOADS) else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()

@@ -21,7 +21,7 @@ from autosched.backends.cuda.language.iterations import Iterations
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Layout
 from search_spaces.devices.features import Features
-from search_spaces.programs.statements import Dot, Fill, For, Load, Statement, View
+from search_spaces.programs.statements import Dot, Fill, For, Interleave, Load, Statement, View
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.workloads.dtypes import is_promoted
 
@@ -43,11 +43,11 @@ class Dots:
     def functions(self) -> list[str]:
         return [*self._functions.texts.values()]
 
-    def load(self, s: Load | View, printer: KernelPrinter) -> bool:
+    def load(self, s: Load | View | Fill | Interleave, printer: KernelPrinter) -> bool:
         name = s.dst.name
         if name not in self.operands.staged:
             return False
-        if isinstance(s, View):
+        if not isinstance(s, Load):
             return True  # Where it lies follows from its halo's place.
         staging = self._staging(printer)
         if name not in self._at:
@@ -63,7 +63,7 @@ class Dots:
     def loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> bool:
         staging, outside, halos = self._staging(printer), dict(self._at), list[HaloCopy]()
         if nest := around_halos(s, self.operands.halos, self.operands.staged):
-            halos = [nest.copy(x, printer, self.operands.stages) for x in nest.loads]
+            halos = [nest.copy(x, printer, self.operands.halos) for x in nest.loads]
             s, turns = nest.loop, nest.turns(turns, printer.indexing, printer.identifiers)
         loads = [x for x in s.body if isinstance(x, Load) and self._is_staged(x)]
         if not loads and not halos:
@@ -142,8 +142,9 @@ class Dots:
         rows, columns = self._made(s, a, plan, printer) or self._staged(s, a, printer), self._staged(s, b, printer)
         strides = (acc.apart(plan.rows), acc.apart(plan.columns))
         if plan.kind == "warp":
-            promoted = is_promoted(plan.element, s.precision)
-            return WarpDot(plan, acc.name, strides, rows, columns, promoted, self._functions, printer.features)
+            promoted, product = is_promoted(plan.element, s.precision), acc.apart(plan.batch) if plan.batch else 0
+            own = (*strides, product), rows, columns, promoted, self._functions, printer.features
+            return WarpDot(plan, acc.name, *own)
         assert isinstance(rows, Staged)
         if plan.kind == "wmma":
             return WmmaDot(plan, self._sums(s.dst.name, printer), rows, columns, self._functions)

@@ -73,7 +73,7 @@ def dot_rules(
         for name, side in zip(LOADS, form.operands, strict=True)
         for how in dict.fromkeys(("pointer", *knobs[name].values))
     }
-    own = (*batch_rules(knobs), *joined_rules(knobs), *halo_rules(form, knobs))
+    own = (*batch_rules(knobs), *joined_rules(knobs), *halo_rules(form, knobs, offers))
     rules = (*own, *_DotRules(workload, form, target, offers, reads).all())
     return tuple(with_batch(rule, knobs) for rule in with_ranges(form, rules, knobs))
 
