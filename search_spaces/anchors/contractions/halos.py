@@ -31,6 +31,8 @@ from search_spaces.workloads.expressions.walking import accesses
 _CHUNK_BYTES = 16
 # Bytes of shorter rows that are copied at once, too (PTX ISA, cp.async); threads read them in words.
 _SHORT_BYTES = 8
+# Columns of matrix instructions: tiles of fewer are of two products.
+_COLUMNS = 8
 # Taps of a window of 7 x 7, and of some more: all of them are in shared memory at once.
 _MOST_TAPS = 64
 # Time to multiply a pixel by 64 filters of 64 channels under nine taps, in loads of one: on an H100 28 cycles of a
@@ -93,7 +95,11 @@ def cost_of_halos(form: Contraction, values: Values, knob: str) -> int:
 def halo_rules(form: Contraction, knobs: Mapping[str, Knob], offers: Offers) -> Iterator[Rule]:
     """Rules of the sides that may be views of halos."""
     views = has_views_along_k(form, {x: knobs[x].values for x in LOADS})
-    for name, several, by_loads in ((BATCH, _has_batch, offers.batches), ("k_axes", _is_joined, offers.joins)):
+    for name, several, by_loads in (
+        (BATCH, _has_batch, offers.batches),
+        ("k_axes", _is_joined, offers.joins),
+        ("n", _is_narrow, False),
+    ):
         if name in knobs:
             yield Rule((name, *LOADS), _why_not_alike(name, several, views, by_loads))
     for knob, side in zip(LOADS, form.operands, strict=True):
@@ -115,6 +121,10 @@ def halo_rules(form: Contraction, knobs: Mapping[str, Knob], offers: Offers) -> 
 
 def _has_batch(values: Values) -> bool:
     return batch_tile(values) > 1
+
+
+def _is_narrow(values: Values) -> bool:
+    return values.tile("n") < _COLUMNS
 
 
 def _is_joined(values: Values) -> bool:

@@ -47,6 +47,8 @@ _QUAD = (8, 8, 4)
 _COPIED_ALONE = 4
 # Lane digits of the four products that a warp of Volta computes at once.
 _FIRST_QUAD, _SECOND_QUAD = Digit("lane", 2, 4), Digit("lane", 2, 8)
+# Columns of an instruction of warps (m16n8).
+_COLUMNS = 8
 # Neighbours of a thread in a block of the accumulator, for fused multiply-adds: one load of 16 bytes covers them.
 _BLOCK = 4
 
@@ -102,12 +104,17 @@ class DotPlan:
 
     @property
     def column_tiles(self) -> int:
-        return self.n // ((8 if self.kind == "warp" else 16) * self.column_warps)
+        return self.n * self.together // ((_COLUMNS if self.kind == "warp" else 16) * self.column_warps)
+
+    @property
+    def together(self) -> int:
+        """Products of the batch whose columns are those of one instruction: two of four columns, or one."""
+        return 2 if self.batch and 2 * self.n == _COLUMNS else 1
 
     @property
     def own_products(self) -> int:
-        """Products of the batch that a warp computes."""
-        return self.products // self.product_warps
+        """Products of the batch, or pairs of them, that a warp computes."""
+        return self.products // (self.together * self.product_warps)
 
     @property
     def sums(self) -> int:
@@ -120,10 +127,9 @@ class DotPlan:
         second = self.row_warps
         match self.kind:
             case "warp":
-                return (
-                    warp_mma_rows(self.m, self.row_warps),
-                    warp_mma_columns(self.n, self.column_warps, second),
-                )
+                columns = warp_mma_columns(self.n * self.together, self.column_warps, second)
+                of_one = columns if self.together == 1 else simplified((Digit("register", 2), Digit("lane", 2)))
+                return warp_mma_rows(self.m, self.row_warps), of_one
             case "volta":
                 return (
                     volta_rows(self.m, (_FIRST_QUAD,), self.row_warps),
@@ -165,7 +171,8 @@ class DotPlan:
     @property
     def layout(self) -> Layout:
         """Layout of the accumulator."""
-        batch = simplified((self._of_warps[2], Digit("register", self.own_products)))
+        beside = Digit("lane", self.together, _COLUMNS // (2 * self.together))
+        batch = simplified((beside, self._of_warps[2], Digit("register", self.own_products)))
         of_batch = {self.batch: batch} if self.batch else {}
         return of_batch | dict(zip((self.rows, self.columns), self.spreads, strict=True))
 
@@ -257,7 +264,9 @@ def _plan(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], featu
     depth, element = a.extent(dot.axis), a.dtype
     along_k = (fastest[a.name] == dot.axis, fastest[b.name] == dot.axis)
     kind = _kind(multiplied(element, dot.precision), features)
-    whole, turned = (_fits(kind, *x, depth, dtype(element).bytes) for x in ((m, n), (n, m)))
+    pairs = batch and kind == "warp" and 2 * n == _COLUMNS and products[0] % 2 == 0
+    tiled = (m, 2 * n if pairs else n), (n, m)
+    whole, turned = (_fits(kind, *x, depth, dtype(element).bytes) for x in tiled)
     if not whole and turned:
         rows, columns, m, n, along_k = columns, rows, n, m, along_k[::-1]
     kind = kind if whole or turned else "fma"
@@ -294,7 +303,7 @@ def _arrangement(kind: Kind, plans: Sequence[DotPlan], warps: int, whole_rows: b
     found = [
         (r, c, p)
         for r, c, p in _factors(warps)
-        if all(f.m % (row * r) == f.n % (column * c) == f.products % p == 0 for f in plans)
+        if all(f.m % (row * r) == f.n * f.together % (column * c) == f.products % (f.together * p) == 0 for f in plans)
     ]
     if whole_rows and (warps, 1, 1) in found:
         return warps, 1, 1

@@ -12,29 +12,24 @@ from dataclasses import dataclass
 
 from autosched.backends.cuda.dots import functions as fn
 from autosched.backends.cuda.dots.functions import Functions
-from autosched.backends.cuda.dots.plans import STEP_BYTES, DotPlan
+from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Made, Source, Staged
 from autosched.backends.cuda.dots.stages import Stage
-from autosched.backends.cuda.dots.windows import WORD, Window
-from autosched.backends.cuda.language.index import scaled, sum_of
+from autosched.backends.cuda.dots.windows import Window
 from autosched.backends.cuda.language.loops import UNROLL
 from search_spaces.devices.features import Features
-
-# Words along k of a step.
-_STEP_WORDS = STEP_BYTES // WORD
 
 
 @dataclass(frozen=True)
 class WarpDot:
-    """One dot, or a batch of them whose operands are windows of halos.
+    """One dot. `strides`: distances of rows and of columns of the accumulator in its registers.
 
-    `strides`: distances of rows, of columns and of products of the accumulator in its registers. `promoted`: products
-    of every step are summed apart, and then added in float32.
+    `promoted`: products of every step are summed apart, and then added in float32.
     """
 
     plan: DotPlan
     acc: str
-    strides: tuple[int, int, int]
+    strides: tuple[int, int]
     a: Source
     b: Staged
     promoted: bool
@@ -51,14 +46,10 @@ class WarpDot:
 
     def lines(self) -> Iterator[str]:
         """The whole dot."""
-        plan, each = self.plan, [self.parts(""), *self.take(""), *self.multiply("")]
-        each = [UNROLL, f"for (int step = 0; step < {self.steps}; ++step) {{", *_indented(each), "}"]
-        if plan.batch:
-            product = sum_of(scaled("each", plan.product_warps), *plan.warp_digits(2))
-            yield UNROLL
-            yield f"for (int each = 0; each < {plan.own_products}; ++each) {{"
-            each = [*_indented([f"const int product = {product};", *each]), "}"]
-        yield from each
+        yield UNROLL
+        yield f"for (int step = 0; step < {self.steps}; ++step) {{"
+        yield from _indented((self.parts(""), *self.take(""), *self.multiply("")))
+        yield "}"
 
     def parts(self, sets: str) -> str:
         """Definitions of the operands of a step, or of several sets of them."""
@@ -72,14 +63,13 @@ class WarpDot:
 
     def multiply(self, which: str) -> Iterator[str]:
         plan = self.plan
-        row, column, apart = self.strides
+        row, column = self.strides
         name = self.functions.use(fn.multiply_name(plan), fn.multiply(plan, self.features))
         yield UNROLL
         yield f"for (int i = 0; i < {plan.row_tiles}; ++i)"
         yield f"    {UNROLL}"
         yield f"    for (int j = 0; j < {plan.column_tiles}; ++j) {{"
-        acc = f"{self.acc} + each * {apart}" if plan.batch else self.acc
-        at, parts = f"{acc} + i * {2 * row} + j * {2 * column}", f"a_part{which}[i], b_part{which}[j]"
+        at, parts = f"{self.acc} + i * {2 * row} + j * {2 * column}", f"a_part{which}[i], b_part{which}[j]"
         if self.promoted:
             yield "        float part[4] = {};"
             yield f"        {name}<2, 1>(part, {parts});"
@@ -97,13 +87,9 @@ class WarpDot:
         yield f"for (int i = 0; i < {plan.row_tiles}; ++i) {{"
         if isinstance(a, Made):
             yield from _indented(self._made(a, part))
-        elif isinstance(a.stage, Window) and a.stage.in_words:
-            row = f"i * {16 * plan.row_warps} + {self._warp(0, 16)}lane / 4 + h % 2 * 8"
-            yield from _indented(self._words(a, a.stage, part, 4, row, "h / 2"))
         elif plan.along_k[0]:
             row = f"(i * {16 * plan.row_warps} + {self._warp(0, 16)}lane % 16)"
             yield from self._matrices(a, 4, False, part, row, "(step * 2 + lane / 16)")
-            yield from _indented(self._ended(a, f"{part}[2] = {part}[3] = 0;"))
         elif plan.element_bytes == 2:
             row = f"(step * {plan.step} + lane % 8 + lane / 16 * 8)"
             chunk = f"(i * {2 * plan.row_warps} + {self._warp(0, 2)}lane / 8 % 2)"
@@ -127,13 +113,6 @@ class WarpDot:
 
     def _columns(self, part: str) -> Iterator[str]:
         plan, b = self.plan, self.b
-        if isinstance(b.stage, Window) and b.stage.in_words:
-            yield UNROLL
-            yield f"for (int j = 0; j < {plan.column_tiles}; ++j) {{"
-            column = f"j * {8 * plan.column_warps} + {self._warp(1, 8)}lane / 4"
-            yield from _indented(self._words(b, b.stage, f"{part}[j]", 2, column, "h"))
-            yield "}"
-            return
         if not plan.along_k[1] and plan.element_bytes != 2:
             yield UNROLL
             yield f"for (int j = 0; j < {plan.column_tiles}; ++j) {{"
@@ -154,11 +133,10 @@ class WarpDot:
             yield "{"
             yield from self._column_matrices(2, f"{part}[{2 * pairs}]", str(2 * pairs))
             yield "}"
-        more = [*self._ended(b, f"{part}[j][1] = 0;"), *self._rounded(f"{part}[j]", 2)]
-        if more:
+        if plan.element == "float32":
             yield UNROLL
             yield f"for (int j = 0; j < {plan.column_tiles}; ++j) {{"
-            yield from _indented(more)
+            yield from _indented(self._rounded(f"{part}[j]", 2))
             yield "}"
 
     def _column_matrices(self, count: int, part: str, tile: str) -> Iterator[str]:
@@ -178,28 +156,7 @@ class WarpDot:
     def _matrices(self, source: Staged, count: int, across: bool, part: str, row: str, chunk: str) -> Iterator[str]:
         name = self.functions.use(fn.matrices_name(count, across), fn.matrices(count, across))
         yield f"    const int row = {row[1:-1]}, chunk = {chunk[1:-1]};"
-        yield f"    {name}({part}, shared_at + {self._at(source)} + {source.stage.chunk('row', 'chunk')});"
-
-    def _at(self, source: Staged) -> str:
-        """The place of an operand of the product that is multiplied."""
-        stage = source.stage
-        apart = stage.product_bytes if isinstance(stage, Window) and self.plan.batch else 0
-        return sum_of(source.at, scaled("product", apart))
-
-    def _ended(self, source: Staged, cleared: str) -> Iterator[str]:
-        """Zeros for the part of the last step that is beyond the last tap: of both operands, since 0 * NaN is NaN."""
-        if isinstance(source.stage, Window) and source.stage.ends_within_step:
-            yield f"if (step == {self.steps - 1}) {cleared}"
-
-    def _words(self, source: Staged, window: Window, part: str, count: int, row: str, half: str) -> Iterator[str]:
-        """Four bytes of a row, which is along k, in each register."""
-        words = window.taps * window.run_bytes // WORD
-        yield UNROLL
-        yield f"for (int h = 0; h < {count}; ++h) {{"
-        yield f"    const int row = {row}, word = step * {_STEP_WORDS} + lane % 4 + {half} * 4;"
-        place = f"*(const uint32*)(shared + {self._at(source)} + {window.word('row', 'word')})"
-        yield f"    {part}[h] = word < {words} ? {place} : 0;"
-        yield "}"
+        yield f"    {name}({part}, shared_at + {source.at} + {source.stage.chunk('row', 'chunk')});"
 
     def _elements(self, stage: Stage | Window, at: str, part: str, count: int, column: str, half: str) -> Iterator[str]:
         """Elements of a column, which is not along k: one a register, or four of eight bits."""

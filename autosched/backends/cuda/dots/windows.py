@@ -26,8 +26,6 @@ from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine
 
-# Bytes of a register of an operand: neighbours along k.
-WORD = 4
 # Bytes along k of one step of a matrix instruction.
 _STEP_BYTES = 2 * CHUNK
 
@@ -126,11 +124,9 @@ class Window:
         tap = f"min({tap}, {self.taps - 1})" if self.ends_within_step else tap
         return sum_of(scaled(self._row(row), self.pitch), scaled(tap, self.apart), scaled(within, CHUNK))
 
-    def word(self, row: str, word: str) -> str:
-        """Four bytes along k of a row, 0 beyond the last tap; `word` is a name. From `shared` on, at `at`."""
-        each = self.run_bytes // WORD
-        tap, within = (word, "0") if each == 1 else (f"{word} / {each}", f"{word} % {each}")
-        return sum_of(scaled(self._row(row), self.pitch), scaled(tap, self.apart), scaled(within, WORD))
+    def tap(self, row: str, tap: str) -> str:
+        """The place of a row of a tap."""
+        return sum_of(scaled(self._row(row), self.pitch), scaled(tap, self.apart))
 
     def element(self, row: str, column: str) -> str:
         return sum_of(scaled(self._row(row), self.pitch), scaled(column, self.element_bytes))

@@ -16,6 +16,7 @@ from search_spaces.anchors.contractions.batch_tiles import batch_rules, batch_ti
 from search_spaces.anchors.contractions.class_tiles import CLASSES, ClassTiles, class_tiles
 from search_spaces.anchors.contractions.dot_knobs import (
     MIN_ROWS,
+    NARROW,
     LeastTile,
     least_tile,
     why_too_narrow,
@@ -155,6 +156,8 @@ class _DotRules:
 
     def _why_few_rows(self, values: Values) -> str | None:
         (rows, columns), least = self._tile(values).shape, self._least
+        if columns == NARROW and batch_tile(values) % 2 == 0:
+            columns *= 2
         if rows < least.rows:
             return f"a dot has at least {least.rows} rows, got {rows}; swap makes them columns"
         return f"a dot has at least {least.columns} columns, got {columns}" if columns < least.columns else None
