@@ -292,7 +292,7 @@ class KernelPrinter:
             self.identifiers.of((word, s.variable), f"{variable}_{word}") for word in ("marked", "count", "turn")
         )
         at, marks = self.shared.claim(LISTED_BYTES * s.extent), self.tiles[s.marks]
-        scratch = self.exchange.written(marks, marks.tile.axes[0])
+        scratch = self.exchange.written(marks, marks.tile.axes[:1])
         self.block.write(f"int* const {listed} = reinterpret_cast<int*>(shared + {at});")
         found = call("list_marked", scratch.pointer, *self._first_and_end(s), listed)
         self.block.write(f"const int {count} = {found};")

@@ -146,7 +146,7 @@ class _Needs:
             with self._shared.taken():
                 self._shared.claim(LISTED_BYTES * s.extent)
                 tile = self._tiles[s.marks]
-                self._scratch(Scratch(tile, tile.axes[0]).bytes)
+                self._scratch(Scratch(tile, tile.axes[:1]).bytes)
                 self._staged_loop(as_one(s))
         else:
             self._staged_loop(s)
