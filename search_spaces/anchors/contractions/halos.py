@@ -36,8 +36,8 @@ _COLUMNS = 8
 # Taps of a window of 7 x 7, and of some more: all of them are in shared memory at once.
 _MOST_TAPS = 64
 # Time to multiply a pixel by 64 filters of 64 channels under nine taps, in loads of one: on an H100 28 cycles of a
-# multiprocessor and about 7.
-_MULTIPLIED = 4
+# multiprocessor and about 7; if these are of several groups, each with its own channels only.
+_MULTIPLIED, _CHANNELS = 4, 64
 # Values of decisions next to a halo: tiles of channels are those of one loop, and programs do all of their taps.
 _BESIDE: Mapping[str, tuple[KnobValue, ...]] = {
     "k_axes": (FUSED, JOINED),
@@ -78,7 +78,7 @@ def slides(form: Contraction, side: tuple[Expression, ...]) -> bool:
     return any(taps & {*i.axes} and free & {*i.axes} for e in side for a in accesses(e) for i in a.index)
 
 
-def cost_of_halos(form: Contraction, values: Values, knob: str) -> int:
+def cost_of_halos(form: Contraction, values: Values, knob: str) -> float:
     """Pixels that all tiles load as halos of the operand that a knob moves, and four times those that they have.
 
     Of boxes of the same size, those that are cheapest waste few pixels, and have small halos.
@@ -86,7 +86,8 @@ def cost_of_halos(form: Contraction, values: Values, knob: str) -> int:
     ((access,),) = (side for name, side in zip(LOADS, form.operands, strict=True) if name == knob)
     assert isinstance(access, Access)
     tiles = [class_tiles(form, values, name) for name in CLASSES[:2]]
-    multiplied = values.tile(CLASSES[LOADS.index(knob)]) * _MULTIPLIED
+    channels = form.k.extent / _CHANNELS if batch_tile(values) > 1 else 1
+    multiplied = values.tile(CLASSES[LOADS.index(knob)]) * _MULTIPLIED * channels
     sides = {axis: size for t in tiles for axis, size in t.sides.items()} | {x.name: x.extent for x in form.around}
     pixels = math.prod(i.maximum(defaultdict(lambda: 1, sides)) - i.offset + 1 for i in access.index[:-1])
     return (pixels + multiplied) * math.prod(count for t in tiles for count in t.counts.values())

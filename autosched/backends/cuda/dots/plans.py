@@ -181,7 +181,8 @@ class DotPlan:
         """Registers of a thread for the operands of one step, at least."""
         match self.kind:
             case "warp":
-                return 4 * self.row_tiles + 2 * self.column_tiles
+                # Rows of a batch are loaded one after the other.
+                return 4 * (self.together if self.batch else self.row_tiles) + 2 * self.column_tiles
             case "wmma" | "volta":
                 return 4 * (self.row_tiles + self.column_tiles)
             case "fma":
