@@ -101,7 +101,7 @@ def halo_rules(form: Contraction, knobs: Mapping[str, Knob], offers: Offers) -> 
         ("k_axes", _is_joined, offers.joins),
         ("n", _is_narrow, False),
     ):
-        if name in knobs:
+        if name in knobs and any(several(Values({name: v})) for v in knobs[name].values):
             yield Rule((name, *LOADS), _why_not_alike(name, several, views, by_loads))
     for knob, side in zip(LOADS, form.operands, strict=True):
         if HALO not in knobs[knob].values:
