@@ -96,8 +96,7 @@ class Staging:
     def bring(self, copy: Copy | HaloCopy, at: str, counter: str) -> None:
         """Copy asynchronously, to `at` in shared memory; a halo in those iterations that are the first to read it."""
         if isinstance(copy, HaloCopy):
-            size = copy.stage.piece
-            name = self.functions.use(f"copy_async_{size}", fn.copy_async(size))
+            name = self.functions.use(f"copy_async_{copy.stage.piece}", fn.copy_async(copy.stage.piece))
             condition = copy.condition(counter)
             open_braces(self.block, f"if ({condition})" if condition else "")
             source = self.printer.parameters[copy.load.buffer]

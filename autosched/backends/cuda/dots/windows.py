@@ -190,7 +190,7 @@ def views_of_halos(
     loads = {s.dst.name: s for s in body if isinstance(s, Load)}
     views = {s.dst.name: s for s in body if isinstance(s, View)}
     zeros = {s.dst.name for s in body if isinstance(s, Fill) and s.value == 0}
-    found = {x: (views[x],) for x in multiplied if x in views}
+    found: dict[str, tuple[View, ...]] = {x: (views[x],) for x in multiplied if x in views}
     for s in body:
         if isinstance(s, Interleave) and s.dst.name in multiplied and s.src[0] in views:
             parts = tuple(views[x] for x in s.src if x in views)
