@@ -83,13 +83,13 @@ class HaloCopy:
     def _places(self, dimensions: Sequence[Dimension]) -> list[str]:
         """The place of a chunk along every dimension, counted from the halo's first element."""
         found, apart, each = list[str](), self.stage.rows, self.stage.pieces_of_run
-        product, within = ("0", "chunk") if self.stage.products == 1 else (f"chunk / {each}", f"chunk % {each}")
+        product, within = (f"chunk / {each}", f"chunk % {each}") if self.stage.products > 1 else ("0", "chunk")
         for d in dimensions:
             if d is dimensions[-1]:
                 step = self.stage.piece // self.stage.element_bytes
                 found.append(f"{grouped(within)} * {step}" if each > 1 or self.stage.products == 1 else "0")
             elif self.stage.products > 1 and d is dimensions[-2]:
-                found.append(product if each > 1 else "chunk")
+                found.append(product if each > 1 else scaled("chunk", self.stage.together))
             elif d.axis:
                 extent = d.slice.extent or 1
                 outermost, apart = apart == self.stage.rows, apart // extent
@@ -135,7 +135,8 @@ class Nest:
     def copy(self, load: Load, printer: KernelPrinter, halos: Mapping[str, Halo]) -> HaloCopy:
         """The copy of one of its halos."""
         buffer, stage, grid = printer.program.buffer(load.buffer), halos[load.dst.name], printer.kernel.grid
-        if why := why_not_copied(buffer, load, stage.piece, printer.indexing, printer.features):
+        size = stage.piece // stage.together
+        if why := why_not_copied(buffer, load, size, printer.indexing, printer.features):
             raise CompileError(why)
         every = 1 if self.apart else self.inner.extent
         several = grid.walked and grid.stream is None

@@ -102,14 +102,18 @@ class Operands:
         alone = {x: t for x, t in multiplied.items() if x not in views}
         batch = {x for d in dots for x in d.dst.axes[:-2]}
         stages: dict[str, Stage | Window] = {x: Stage.of(t, fastest[x], swizzled[x]) for x, t in alone.items()}
-        stages |= {x: window_of(several, halos[several[0].src], batch) for x, several in taps.items()}
+        loads = {s.dst.name: s for s in body if isinstance(s, Load) and s.dst.name in halos}
+        buffers = {x: program.buffer(load.buffer) for x, load in loads.items()}
+        layouts = {v.src: halo_layout(loads[v.src], buffers[v.src], v, batch) for v in views.values()}
+        windows = {x: (several, several[0].src) for x, several in taps.items()}
+        stages |= {x: window_of(several, halos[h], layouts[h], batch) for x, (several, h) in windows.items()}
         printed = [s for s in body if not isinstance(s, Dot) and not {t.name for t in produced(s)} & parts]
         others = {x for s in printed for x in read(s)}
         return Operands(
             plans,
             sums={d.dst.name: plans[id(d)] for d in reversed(dots)},
             stages=stages,
-            halos={view.src: halo_layout(halos[view.src], view, batch) for view in views.values()},
+            halos=layouts,
             staged=frozenset(staged),
             transposed=transposed,
             views=views,

@@ -21,7 +21,7 @@ from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.stages import CHUNK
 from autosched.backends.cuda.language.index import scaled, sum_of
 from search_spaces.programs.statements import Fill, Interleave, Load, Statement, View
-from search_spaces.programs.tile_program import TileProgram
+from search_spaces.programs.tile_program import Buffer, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine
@@ -34,27 +34,33 @@ _STEP_BYTES = 2 * CHUNK
 class Halo:
     """Layout of a halo: rows of `products` runs of `width` elements each, an odd number of pieces apart.
 
-    Neighbouring rows then begin in different banks. A piece is what is copied at once: a chunk, or a shorter run.
+    Neighbouring rows then begin in different banks. A piece is what is copied at once: a chunk, of several runs
+    `together` if these are shorter and in memory so, or such a run.
     """
 
     rows: int
     products: int
     width: int
     element_bytes: int
+    together: int = 1
+
+    @property
+    def run_bytes(self) -> int:
+        return self.width * self.element_bytes
 
     @property
     def piece(self) -> int:
         """Bytes of a piece."""
-        return min(CHUNK, self.width * self.element_bytes)
+        return min(CHUNK, self.together * self.run_bytes)
 
     @property
     def pieces_of_run(self) -> int:
-        return -(-self.width * self.element_bytes // self.piece)
+        return -(-self.run_bytes // self.piece)
 
     @property
     def pieces(self) -> int:
         """Pieces of a row with elements."""
-        return self.products * self.pieces_of_run
+        return self.products // self.together * self.pieces_of_run
 
     @property
     def pitch(self) -> int:
@@ -103,7 +109,7 @@ class Window:
     @property
     def run_bytes(self) -> int:
         """Bytes along k of one tap."""
-        return self.halo.width * self.element_bytes
+        return self.halo.run_bytes
 
     @property
     def in_words(self) -> bool:
@@ -145,13 +151,26 @@ def _digit(piece: Slice, row: str) -> str:
     return divided if flat.divisor * flat.size == piece.extent else f"{divided} % {flat.size}"
 
 
-def halo_layout(tile: Tile, view: View, batch: Collection[str]) -> Halo:
+def halo_layout(load: Load, buffer: Buffer, view: View, batch: Collection[str]) -> Halo:
     """The layout of a halo with this view: a row has the last axis, and the products of a batch next to it."""
-    products = tile.shape[-2] if view.slices[-2].axis in batch else 1
-    return Halo(math.prod(tile.shape[:-1]) // products, products, tile.shape[-1], dtype(tile.dtype).bytes)
+    *rest, beside, width = load.dst.shape
+    products = beside if view.slices[-2].axis in batch else 1
+    together = _together(load, buffer) if products % 2 == 0 else 1
+    rows = math.prod(rest) * beside // products
+    return Halo(rows, products, width, dtype(load.dst.dtype).bytes, together)
 
 
-def window_of(views: Sequence[View], halo: Tile, batch: Collection[str]) -> Window:
+def _together(load: Load, buffer: Buffer) -> int:
+    """Two, if runs of half a chunk are next to each other in memory, from whole chunks on; else one."""
+    *outer, beside, _ = buffer.strides
+    width, count, first = buffer.shape[-1], buffer.shape[-2], load.slices[-2].start
+    chunk = CHUNK // dtype(load.dst.dtype).bytes
+    whole = load.dst.shape[-1] == width == beside == chunk // 2
+    even = not any(x % 2 for x in (count, first.offset, *(c for _, c in first.terms)))
+    return 2 if whole and even and not any(x % chunk for x in outer) else 1
+
+
+def window_of(views: Sequence[View], halo: Tile, layout: Halo, batch: Collection[str]) -> Window:
     """The layout of an operand that is one view of a halo, or several along k.
 
     Raises CompileError for views that have other columns, or that are no taps at equal distances.
@@ -161,12 +180,12 @@ def window_of(views: Sequence[View], halo: Tile, batch: Collection[str]) -> Wind
     free = [x for x in first.dst.axes[:-1] if x not in batch]
     if len(free) != 1 or columns.start != Affine() or columns.axis != first.dst.axes[-1]:
         raise CompileError(f"{first.dst} is no window of {halo}")
-    layout = halo_layout(halo, first, batch)
     inner = len(pieces) - (layout.products > 1)
     apart = [math.prod(halo.shape[at + 1 : inner]) for at in range(inner)]
     rows = tuple(zip(pieces[:inner], apart, strict=True))
     along = [between * layout.pitch for piece, between in rows if piece.axis in batch]
-    product_bytes = layout.pieces_of_run * layout.piece if layout.products > 1 else sum(along)
+    run = layout.pieces_of_run * layout.piece // layout.together
+    product_bytes = run if layout.products > 1 else sum(along)
     width = first.dst.shape[-1] * len(views)
     made = Window(layout, (free[0], columns.axis), (first.dst.extent(free[0]), width), rows, product_bytes, len(views))
     return replace(made, apart=_apart(views, made)) if len(views) > 1 else made
