@@ -123,20 +123,21 @@ def test_taps_of_sixteen_channels_may_be_a_loop_for_several_groups(tmp_path: Pat
 
 @pytest.mark.parametrize(("name", "columns"), [("eight", 8), ("four", 4), ("four", 8)])
 def test_infinities_of_a_group_reach_no_other(name: str, columns: int, tmp_path: Path) -> None:
-    """Nor the outputs of other pixels: neither zeros that complete the taps nor the next group's filters multiply."""
+    """Nor the outputs of other pixels, and none of them becomes NaN: no zeros that complete the taps multiply them."""
     workload = GROUPS[name]
     data = TrialData.drawn(workload, 0, torch.device("cpu"))
     image, filters = data.operands[:2]
     width = image.shape[-1] // 8
     image[:, 2, 3, 2 * width] = torch.inf
     image[:, 5, :, 5 * width + 1] = torch.nan
-    filters[..., -1] = torch.inf
+    filters[1, 2, 0, -1] = torch.inf
     (wanted,) = expect(workload, [image, filters])
     emulated(drawn(workload, 0, batch=[(2, 4)], n=[(1, columns)]), tmp_path, data)
     got = data.operands[2]
-    finite = torch.isfinite(torch.as_tensor(np.asarray(wanted.values, dtype=np.float64)))
-    assert torch.equal(torch.isfinite(got), finite)
-    assert 0 < finite.sum() < finite.numel()
+    expected = torch.as_tensor(np.asarray(wanted.values, dtype=np.float64))
+    assert torch.equal(torch.isfinite(got), torch.isfinite(expected))
+    assert torch.equal(torch.isnan(got), torch.isnan(expected))
+    assert all(0 < kind(expected).sum() < expected.numel() for kind in (torch.isinf, torch.isnan, torch.isfinite))
 
 
 @needs_nvrtc
