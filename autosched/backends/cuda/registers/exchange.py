@@ -109,17 +109,27 @@ class Scratch:
 def exchanged_along(source: Held, target: Held) -> tuple[str, ...]:
     """The axis along which most neighbours are together in registers, on either side.
 
-    If threads of the target have all of it, the axis that neighbouring lanes have follows: both are a row of memory.
+    If neighbouring threads of the target have all of it, the axis of the next ones follows: both are a row of memory.
     """
     axes: Sequence[str] = source.tile.axes
     if not axes:
         return ()
     fastest = max(axes, key=lambda x: vector(source.layout[x]) * vector(target.layout[x]))
-    whole = len(axes) > 2 and vector(target.layout[fastest]) == target.tile.extent(fastest)
-    beside = (x for x in axes if whole and x != fastest and _begins_at_lanes(target.layout[x]))
+    lanes = _lanes(target.layout[fastest]) if len(axes) > 2 else 0
+    beside = (x for x in axes if lanes and x != fastest and _begins_at(lanes, target.layout[x]))
     return (fastest, *itertools.islice(beside, 1))
 
 
-def _begins_at_lanes(spread: Spread) -> bool:
+def _lanes(spread: Spread) -> int:
+    """Neighbouring lanes that have all positions of an axis, each a vector; 0 if other threads have some."""
+    digits = simplified(spread)
+    rest = digits[vector(spread) > 1 :]
+    if not rest:
+        return 1
+    return rest[0].size if len(rest) == 1 and rest[0].kind == "lane" and rest[0].place == 1 else 0
+
+
+def _begins_at(lane: int, spread: Spread) -> bool:
+    """True if neighbours along an axis are neighbouring lanes from this one on."""
     first = simplified(spread)[:1]
-    return bool(first) and first[0].kind == "lane" and first[0].place == 1
+    return bool(first) and first[0].kind == "lane" and first[0].place == lane
