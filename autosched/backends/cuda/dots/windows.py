@@ -4,7 +4,7 @@ halo: (h 10, w 18, k 64) float16     180 rows of 128 bytes, each padded to an od
 a = halo[r + m // 16, s + m % 16]    row m is row (r * 18 + s) + (m / 16 * 18 + m % 16) of these
 
 halo: (h 10, w 18, g 8, k 8)         180 rows of 128 bytes, which have a run of 16 bytes for each product of a batch
-a, a2, a3, 0 in turn along k         chunk c of a row is that of tap c: the distance of two taps is the same
+a, a2, a3, 0 along k                 chunk c of a row is that of tap c: the distance of two taps is the same
 
 Each row of a matrix instruction's operand has an address of its own (ldmatrix), so that any window is one, and any of
 its chunks may be of another tap. Runs that are shorter than a chunk are read in words.
