@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autosched.backends.cuda.dots.halos import Window, halo_stage, views_of_halos, window_of
+from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.plans import DotPlan, are_outer, dot_plans
 from autosched.backends.cuda.dots.stages import Stage
+from autosched.backends.cuda.dots.windows import (
+    Halo,
+    Window,
+    halo_layout,
+    parts_of,
+    views_of_halos,
+    window_of,
+    without_zeros,
+)
 from search_spaces.devices.features import Features
 from search_spaces.programs.statements import (
     Dot,
@@ -39,10 +48,11 @@ class Operands:
     """Plans and operands of the dots of a kernel.
 
     `plans`: by a dot's identity; `sums`: the same by the name of its accumulator; `stages`: the layout of every operand
-    in shared memory; `staged`: those that are copied there, and `views` among them with their halos, which are copied
-    instead; `transposed`: those among them whose neighbours in memory are not neighbours in shared memory; `read_back`:
-    those among them that other statements read too; `first_uses`: for the others, the dots that multiply them first
-    after they were computed, by identity and name;
+    in shared memory, and `halos` those of tiles of which operands are views; `staged`: those that are copied there, and
+    `views` among them with their halos, which are copied instead, and all parts of operands of several views, of which
+    the first is given; `transposed`: those among them whose neighbours in memory are not neighbours in shared memory;
+    `read_back`: those among them that other statements read too; `first_uses`: for the others, the dots that multiply
+    them first after they were computed, by identity and name;
     `complete`: the accumulators that are complete after a statement, by its identity; `through_registers`: nothing is
     copied asynchronously.
     """
@@ -50,6 +60,7 @@ class Operands:
     plans: Mapping[int, DotPlan]
     sums: Mapping[str, DotPlan]
     stages: Mapping[str, Stage | Window]
+    halos: Mapping[str, Halo]
     staged: frozenset[str]
     transposed: frozenset[str]
     views: Mapping[str, View]
@@ -64,17 +75,23 @@ class Operands:
         dots = [s for s in body if isinstance(s, Dot)]
         tiles = {t.name: t for s in body for t in produced(s)}
         multiplied = {x: tiles[x] for d in dots for x in (d.a, d.b)}
-        views = views_of_halos(program, body, multiplied)
+        taps = views_of_halos(program, body, multiplied)
+        views = {x: several[0] for x, several in taps.items()}
         halos = {view.src: tiles[view.src] for view in views.values()}
+        parts = parts_of(body, taps)
         makers: dict[str, list[Statement]] = {x: [] for x in multiplied}
         for s in body:
             for name in {t.name for t in produced(s)} & multiplied.keys():
                 makers[name].append(s)
         copied = {x for x, made in makers.items() if all(isinstance(s, Load) and _is_copied(program, s) for s in made)}
-        staged = copied | views.keys() | halos.keys()
+        staged = copied | halos.keys() | parts
         fastest = {x: _fastest(program, t, makers[x][0]) for x, t in multiplied.items()}
         own = dict(_sums(kernel)), kernel.launch.num_warps, features
-        found = dot_plans(dots, tiles, fastest, *own)
+        counted = tiles | {x: without_zeros(tiles[x], several) for x, several in taps.items()}
+        found = dot_plans(dots, counted, fastest, *own)
+        joined = {x for x, several in taps.items() if len(several) > 1}
+        if any(f.kind != "warp" and {d.a, d.b} & joined for d, f in zip(dots, found, strict=True)):
+            raise CompileError(f"{', '.join(sorted(joined))} are of several taps, which only products of warps take")
         transposed: frozenset[str] = frozenset()
         if are_outer(found, True) and multiplied.keys() <= copied:
             transposed = _along_k(dots, fastest)
@@ -83,14 +100,20 @@ class Operands:
         plans = {id(d): plan for d, plan in zip(dots, found, strict=True)}
         swizzled = {x: all(_takes_chunks(plans[id(d)], fastest[x]) for d in _users(dots, x)) for x in multiplied}
         alone = {x: t for x, t in multiplied.items() if x not in views}
+        batch = {x for d in dots for x in d.dst.axes[:-2]}
         stages: dict[str, Stage | Window] = {x: Stage.of(t, fastest[x], swizzled[x]) for x, t in alone.items()}
-        stages |= {x: halo_stage(tile) for x, tile in halos.items()}
-        stages |= {x: window_of(view, halos[view.src]) for x, view in views.items()}
-        others = {x for s in body if not isinstance(s, Dot) and s not in views.values() for x in read(s)}
+        loads = {s.dst.name: s for s in body if isinstance(s, Load) and s.dst.name in halos}
+        buffers = {x: program.buffer(load.buffer) for x, load in loads.items()}
+        layouts = {v.src: halo_layout(loads[v.src], buffers[v.src], v, batch) for v in views.values()}
+        windows = {x: (several, several[0].src) for x, several in taps.items()}
+        stages |= {x: window_of(several, halos[h], layouts[h], batch) for x, (several, h) in windows.items()}
+        printed = [s for s in body if not isinstance(s, Dot) and not {t.name for t in produced(s)} & parts]
+        others = {x for s in printed for x in read(s)}
         return Operands(
             plans,
             sums={d.dst.name: plans[id(d)] for d in reversed(dots)},
             stages=stages,
+            halos=layouts,
             staged=frozenset(staged),
             transposed=transposed,
             views=views,
@@ -113,11 +136,6 @@ class Operands:
         alone = multiplied == {x.dst.name for x in loads} and not multiplied & self.read_back
         in_steps = plan.kind in ("wmma", "warp") and plan.depth // plan.step >= len(loads)
         return self.through_registers and alone and in_steps
-
-    @property
-    def halos(self) -> frozenset[str]:
-        """The tiles of which operands are views."""
-        return frozenset(view.src for view in self.views.values())
 
     def plan(self, dot: Dot) -> DotPlan:
         return self.plans[id(dot)]
