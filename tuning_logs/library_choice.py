@@ -44,4 +44,6 @@ class LibraryChoice:
         """Raises DataError."""
         given = members(data, "library", _MEMBERS)
         ratio, low, high = (number(given[name], f"library: {name}", 0.0, _MOST_TIMES) for name in _MEMBERS[1:4])
-        return LibraryChoice(text(given["name"], "library: name"), ratio, low, high, truth(given["taken"], "library: taken"))
+        return LibraryChoice(
+            text(given["name"], "library: name"), ratio, low, high, truth(given["taken"], "library: taken")
+        )

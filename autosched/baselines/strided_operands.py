@@ -100,7 +100,7 @@ class Placed:
     def of(workload: Workload, dimensions: Sequence[Sequence[str]]) -> Placed | None:
         (out,), extents = workload.outputs, workload.stages[-1].extents
         view = Operand.of_output(workload).view(extents, dimensions)
-        return view and Placed(out.shape, out.effective_strides, torch_dtype(out.dtype), view)
+        return None if view is None else Placed(out.shape, out.effective_strides, torch_dtype(out.dtype), view)
 
     def allocated(self, device: torch.device) -> Tensor:
         """A new tensor for it."""

@@ -48,7 +48,11 @@ class SumOfProducts:
         terms = _terms(_unrounded(last.expression if before is None else before, last.dtype))
         addends = tuple(t for t in terms if isinstance(t, Access) and t != own)
         inputs = {t.name for t in workload.inputs}
-        if len(addends) != len(terms) - 1 or not all(x.tensor in inputs and x.fill is None for x in addends):
+        if (
+            terms.count(own) != 1
+            or len(addends) != len(terms) - 1
+            or not all(x.tensor in inputs and x.fill is None for x in addends)
+        ):
             return None
         return SumOfProducts(workload, a, b, addends, before is not None)
 

@@ -169,6 +169,10 @@ class GraphCompiler:
             # A user's model runs all the same.
             return why_failed(self.kind, error)
 
+    def choose_libraries(self, divided: DividedGraph, problems: Mapping[str, TracedProblem | str]) -> None:
+        """Note in the log which kernels of a graph a library's call replaces."""
+        self._with_libraries(divided, self.kernels(problems))
+
     def _with_libraries(
         self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str]
     ) -> Mapping[str, TracedKernel | str]:

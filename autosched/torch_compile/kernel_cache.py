@@ -49,7 +49,9 @@ def replay(traced: TracedFunction, target: Target, *, log: str | os.PathLike[str
     return function
 
 
-def note(functions: Iterable[TracedKernel], records: Sequence[TuningRecord], log: str | os.PathLike[str] | None) -> None:
+def note(
+    functions: Iterable[TracedKernel], records: Sequence[TuningRecord], log: str | os.PathLike[str] | None
+) -> None:
     """Append other records of these functions' kernels to the log that they are of. The cache has them as well then.
 
     Raises:

@@ -21,7 +21,7 @@ from autosched.kernels.library_check import why_no_library
 from autosched.machine.timing import interleaved, timer_for
 from autosched.torch_compile.graphs import on_data
 from autosched.torch_compile.others import Call
-from autosched.torch_compile.timing_parts import seconds_of_segment
+from autosched.torch_compile.timing_parts import rounds_of_segment
 from autosched.tracing import TracedKernel
 from search_spaces import AutoschedError, Workload
 from tuning_logs import TuningRecord
@@ -60,16 +60,23 @@ def chosen(kernel: TracedKernel, alone: Callable[[TracedKernel], Call]) -> Chose
     """
     timed = {w.key: (k, choice) for w, k, call in kernel.replaceable if (choice := _compared(w, k, call)) is not None}
     faster = {key for key, (_, choice) in timed.items() if choice.is_faster}
-    after, taken = kernel.with_library(faster), False
-    if faster:
-        seconds = seconds_of_segment(kernel, {"library": alone(after), "kernels": alone(kernel)})
-        taken = not isinstance(seconds, str) and seconds["library"] < seconds["kernels"]
-        _log.info("segment with %d calls of libraries: %s", len(faster), seconds)
+    after = kernel.with_library(faster)
+    taken = bool(faster) and _is_faster(kernel, alone(kernel), alone(after))
     records = {}
     for key, (each, choice) in timed.items():
         measured = replace(each.record.measurement, library=replace(choice, taken=taken and choice.is_faster))
         records[key] = replace(each.record, measurement=measured)
     return Chosen((after if taken else kernel).noted(records), records)
+
+
+def _is_faster(kernel: TracedKernel, before: Call, after: Call) -> bool:
+    """True if a segment is faster than before, beyond noise."""
+    rounds = rounds_of_segment(kernel, {"before": before, "after": after})
+    if isinstance(rounds, str):
+        _log.info("%s is not timed with calls of libraries: %s", kernel.traced.label, rounds)
+        return False
+    interval = ratio_interval(rounds["before"], rounds["after"])
+    return interval is not None and interval.low > 1
 
 
 def _is_usable(workload: Workload, kernel: Kernel, call: LibraryCall) -> bool:

@@ -14,9 +14,7 @@ Maker = Literal["autosched", "inductor", "eager"]
 
 @dataclass(frozen=True)
 class LibraryReport:
-    """A workload that a library computes by one call, timed against its kernel. `calls`: of the library, in the kernel's
-    place.
-    """
+    """A workload that a library computes by one call, timed against its kernel. `calls`: of it, in that place."""
 
     workload: str
     choice: LibraryChoice

@@ -41,9 +41,9 @@ class TracedKernel:
     """A traced function, computed by tuned kernels: `kernel(*tensors)` returns the function's results.
 
     Tensors come in the function's order, with the shapes, element types and devices that it was traced with; one with
-    other strides is copied first. Forward only. `kernels` are those of the steps, in order; `by_key` has them by the keys
-    of workloads, with those of other cuts. `by_library`: the calls of
-    libraries in the place of some, by the values that they compute; none unless `with_library` made it.
+    other strides is copied first. Forward only. `kernels` are those of the steps, in order; `by_key` has them by the
+    keys of workloads, with those of other cuts. `by_library`: calls of libraries in the place of some, by the values
+    that they compute; none unless `with_library` made it.
 
     Calls of several threads and streams, and within CUDA graphs, are as those of `autosched.Kernel`.
     """
@@ -61,8 +61,9 @@ class TracedKernel:
         self.kernels = tuple(kernels[w.key] for w in traced.workloads)
         self._tuned = tuple(zip(traced.workloads, self.kernels, strict=True))
         self.by_key, self._library = kernels, frozenset(library)
+        found = self._replaceable() if library else ()
         self.by_library: Mapping[Value, LibraryCall] = {
-            a.values[0]: call for a, call in self._replaceable() if a.workload.key in self._library
+            a.values[0]: call for a, call in found if a.workload.key in self._library
         }
         self.trained = tuple(s.name for s in traced.leaves if s.trained)
         self.first_use = FirstUse(self._claim)
