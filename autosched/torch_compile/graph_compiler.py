@@ -180,8 +180,10 @@ class GraphCompiler:
         made, records = dict(kernels), dict[str, TuningRecord]()
         for segment, _ in divided.problems:
             if isinstance(kernel := kernels[segment.key], TracedKernel):
-                # What is chosen for one segment is for all.
-                found = chosen(with_chosen(kernel.noted(records)), partial(self._alone, segment))
+                # What is chosen for one segment is for all. Kernels have tensors that the graph closes over.
+                with on_data():
+                    known = with_chosen(kernel.noted(records)) if records else kernel
+                    found = chosen(known, partial(self._alone, segment))
                 made[segment.key] = found.kernel
                 records |= found.records
         if records:

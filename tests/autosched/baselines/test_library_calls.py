@@ -15,6 +15,7 @@ from autosched.baselines.library_calls import LibraryCall, library_call_of
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
+from needed import needs_gpu
 from search_spaces import Workload, ops, target_named
 
 TARGET = devices.cpu_target(1)
@@ -147,3 +148,16 @@ def test_a_gpu_has_other_libraries() -> None:
         if (found := library_call_of(workload_of(function, *inputs), gpu)) is not None
     ]
     assert names == ["cuBLAS", "cuDNN", "scaled_dot_product_attention"]
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("name", [*PRODUCTS, *CONVOLUTIONS, *ATTENTIONS])
+def test_a_call_on_a_gpu_is_right(name: str) -> None:
+    function, inputs = {**PRODUCTS, **CONVOLUTIONS, **ATTENTIONS}[name]
+    workload = workload_of(function, *(x.half() for x in inputs))
+    found = library_call_of(workload, devices.detect())
+    assert found is not None
+    drawn = random_inputs(workload, 0, "cuda")
+    made = found.compute(drawn, [0] * len(drawn))
+    assert why_wrong(made, expect(workload, drawn)[0]) is None
