@@ -37,12 +37,12 @@ _log = logging.getLogger(__name__)
 
 def with_chosen(kernel: TracedKernel) -> TracedKernel:
     """The kernels, but for those in whose place records have a library's call that is right here."""
-    taken = set()
+    ratios = {}
     for workload, each, call in kernel.replaceable:
         choice = each.record.measurement.library
         if choice is not None and choice.taken and choice.name == call.name and _is_usable(workload, each, call):
-            taken.add(workload.key)
-    return kernel.with_library(taken) if taken else kernel
+            ratios[workload.key] = choice.ratio
+    return (_right(_with_calls(kernel, ratios)) if ratios else None) or kernel
 
 
 @dataclass(frozen=True)
@@ -54,29 +54,59 @@ class Chosen:
 
 
 def chosen(kernel: TracedKernel, alone: Callable[[TracedKernel], Call]) -> Chosen:
-    """Choose between kernel and library for every workload whose record has no choice yet.
+    """Choose between kernel and library for every workload, in any cut, whose record has no choice yet.
 
     `alone`: the segment as it is called with such kernels.
     """
     timed = {w.key: (k, choice) for w, k, call in kernel.replaceable if (choice := _compared(w, k, call)) is not None}
-    faster = {key for key, (_, choice) in timed.items() if choice.is_faster}
-    after = kernel.with_library(faster)
-    taken = bool(faster) and _is_faster(kernel, alone(kernel), alone(after))
+    faster = {key: choice.ratio for key, (_, choice) in timed.items() if choice.is_faster}
+    own = {w.key for w in kernel.traced.workloads}
+    # With all calls another cut may be the fastest; if it is not, those of this cut may still be faster.
+    tried = [faster, {key: ratio for key, ratio in faster.items() if key in own}]
+    found = next((made for each in tried if (made := _faster(kernel, alone, each)) is not None), None)
+    called = {w.key for w in found.traced.workloads if found.calls_of(w.key)} if found is not None else set()
     records = {}
     for key, (each, choice) in timed.items():
-        measured = replace(each.record.measurement, library=replace(choice, taken=taken and choice.is_faster))
+        measured = replace(each.record.measurement, library=replace(choice, taken=key in called))
         records[key] = replace(each.record, measurement=measured)
-    return Chosen((after if taken else kernel).noted(records), records)
+    return Chosen((found or kernel).noted(records), records)
 
 
-def _is_faster(kernel: TracedKernel, before: Call, after: Call) -> bool:
-    """True if a segment is faster than before, beyond noise."""
-    rounds = rounds_of_segment(kernel, {"before": before, "after": after})
+def _faster(
+    kernel: TracedKernel, alone: Callable[[TracedKernel], Call], ratios: Mapping[str, float]
+) -> TracedKernel | None:
+    """A segment with calls in the place of these workloads' kernels, if it is faster than without, beyond noise."""
+    made = _right(_with_calls(kernel, ratios)) if ratios else None
+    if made is None or not made.by_library:
+        return None
+    rounds = rounds_of_segment(kernel, {"before": alone(kernel), "after": alone(made)})
     if isinstance(rounds, str):
         _log.info("%s is not timed with calls of libraries: %s", kernel.traced.label, rounds)
-        return False
+        return None
     interval = ratio_interval(rounds["before"], rounds["after"])
-    return interval is not None and interval.low > 1
+    return made if interval is not None and interval.low > 1 else None
+
+
+def _with_calls(kernel: TracedKernel, ratios: Mapping[str, float]) -> TracedKernel:
+    """Calls in the place of these workloads' kernels and of those before, in the cut that should then be the fastest.
+
+    `ratios`: latencies of kernels by those of the calls, by the keys of workloads.
+    """
+    known = {key: each.record.measurement for key, each in kernel.by_key.items()}
+    before = {key: m.library.ratio for key, m in known.items() if key in kernel.library and m.library is not None}
+    ratios = {**before, **ratios}
+    seconds = {key: m.latency_s / ratios.get(key, 1.0) for key, m in known.items()}
+    return kernel.with_library(ratios, min(kernel.cuts, key=lambda cut: cut.latency_s(seconds)))
+
+
+def _right(kernel: TracedKernel) -> TracedKernel | None:
+    """Itself, if it computes the function: another cut may never have been compared with it here."""
+    try:
+        kernel.ensure_right()
+    except AutoschedError as error:
+        _log.info("%s is not computed in another cut: %s", kernel.traced.label, first_line(error))
+        return None
+    return kernel
 
 
 def _is_usable(workload: Workload, kernel: Kernel, call: LibraryCall) -> bool:

@@ -100,7 +100,8 @@ def reports_of(parts: Sequence[Part]) -> tuple[PartReport, ...]:
 
 def libraries_of(kernel: TracedKernel) -> tuple[LibraryReport, ...]:
     """The libraries' calls that were timed against kernels, for each workload of these."""
-    found = [(w, each.record.measurement.library) for w, each, _ in kernel.replaceable]
+    own = {w.key for w in kernel.traced.workloads}
+    found = [(w, each.record.measurement.library) for w, each, _ in kernel.replaceable if w.key in own]
     return tuple(LibraryReport(w.label, c, kernel.calls_of(w.key)) for w, c in found if c is not None)
 
 

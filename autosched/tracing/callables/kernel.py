@@ -49,10 +49,14 @@ class TracedKernel:
     """
 
     def __init__(
-        self, traced: TracedFunction, kernels: Mapping[str, Kernel], library: Collection[str] = frozenset()
+        self,
+        traced: TracedFunction,
+        kernels: Mapping[str, Kernel],
+        library: Collection[str] = frozenset(),
+        cuts: Sequence[TracedFunction] = (),
     ) -> None:
         """`kernels`: one for every workload of the function, by the workload's key; `library`: the keys of those that a
-        library computes by one call, where it can.
+        library computes by one call, where it can; `cuts`: other partitions of the function, and this one.
 
         Raises:
             InputError: they are for different devices.
@@ -60,10 +64,12 @@ class TracedKernel:
         self.traced = traced
         self.kernels = tuple(kernels[w.key] for w in traced.workloads)
         self._tuned = tuple(zip(traced.workloads, self.kernels, strict=True))
-        self.by_key, self._library = kernels, frozenset(library)
-        found = self._replaceable() if library else ()
+        self.by_key, self.library = kernels, frozenset(library)
+        # Those with all of their kernels.
+        self.cuts = tuple(cut for cut in cuts or (traced,) if all(w.key in kernels for w in cut.workloads))
+        found = self._replaceable(traced) if library else ()
         self.by_library: Mapping[Value, LibraryCall] = {
-            a.values[0]: call for a, call in found if a.workload.key in self._library
+            a.values[0]: call for a, call in found if a.workload.key in self.library
         }
         self.trained = tuple(s.name for s in traced.leaves if s.trained)
         self.first_use = FirstUse(self._claim)
@@ -122,37 +128,42 @@ class TracedKernel:
 
     def again(self) -> TracedKernel:
         """The same for other weights: it keeps what it knows of the tensors that stay from call to call apart."""
-        return self._made(self.by_key, self._library)
+        return self._made(self.by_key)
 
-    def with_library(self, keys: Collection[str]) -> TracedKernel:
-        """The same with a library's call in the place of every kernel of these workloads, by their keys."""
-        return self._made(self.by_key, self._library | {*keys})
+    def with_library(self, keys: Collection[str], cut: TracedFunction) -> TracedKernel:
+        """The function in one of its cuts, with a library's call in the place of every kernel of these workloads, by
+        their keys.
+        """
+        made = TracedKernel(cut, self.by_key, keys, self.cuts)
+        if cut is self.traced:
+            made.first_use = self.first_use
+        return made
 
     def noted(self, records: Mapping[str, TuningRecord]) -> TracedKernel:
         """The same with these records of its kernels, by the keys of workloads."""
         again = {key: k.noted(records[key]) if key in records else k for key, k in self.by_key.items()}
-        return self._made(again, self._library)
+        return self._made(again)
 
-    def _made(self, kernels: Mapping[str, Kernel], library: Collection[str]) -> TracedKernel:
-        made = TracedKernel(self.traced, kernels, library)
+    def _made(self, kernels: Mapping[str, Kernel]) -> TracedKernel:
+        made = TracedKernel(self.traced, kernels, self.library, self.cuts)
         made.first_use = self.first_use
         return made
 
     @property
     def replaceable(self) -> tuple[tuple[Workload, Kernel, LibraryCall], ...]:
-        """The distinct workloads that a library computes by one call, with their kernels and that call."""
-        found = {a.workload.key: (a.workload, self.by_key[a.workload.key], call) for a, call in self._replaceable()}
-        return tuple(found.values())
+        """The distinct workloads of all cuts that a library computes by one call, with their kernels and that call."""
+        steps = [(a.workload, call) for cut in (self.traced, *self.cuts) for a, call in self._replaceable(cut)]
+        return tuple({w.key: (w, self.by_key[w.key], call) for w, call in reversed(steps)}.values())
 
     def calls_of(self, key: str) -> int:
         """The number of steps of a workload that a library computes."""
         steps = (s.assembled for s in self.traced.steps if s.assembled and s.values[0] in self.by_library)
         return sum(assembled.workload.key == key for assembled in steps)
 
-    def _replaceable(self) -> Iterator[tuple[Assembled, LibraryCall]]:
+    def _replaceable(self, cut: TracedFunction) -> Iterator[tuple[Assembled, LibraryCall]]:
         """The steps that a library computes by one call, which writes a tensor of its own."""
-        for assembled in (step.assembled for step in self.traced.steps if step.assembled):
-            alone = len(assembled.values) == 1 and assembled.values[0] not in self.traced.in_place
+        for assembled in (step.assembled for step in cut.steps if step.assembled):
+            alone = len(assembled.values) == 1 and assembled.values[0] not in cut.in_place
             if alone and (call := library_call_of(assembled.workload, self.target)) is not None:
                 yield assembled, call
 

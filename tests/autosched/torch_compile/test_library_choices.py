@@ -24,8 +24,9 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call
 from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction, TracedKernel
+from autosched.tracing import loaded as loaded_of
 from search_spaces import Target
-from tuning_logs import TuningLog
+from tuning_logs import Measurement, TuningLog
 from tuning_logs.library_choice import LibraryChoice
 from untuned import untuned_kernels
 
@@ -53,6 +54,10 @@ def slow(kernel: Kernel) -> Kernel:
 
 def two_products(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
     return F.softmax(x @ w, -1) @ v
+
+
+def perceptron(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+    return F.gelu(x @ w) @ v
 
 
 def kernels_of(function: Callable[..., Any], *inputs: Tensor) -> TracedKernel:
@@ -90,7 +95,7 @@ def test_a_function_is_the_same_by_a_library(
     function: Callable[..., Tensor], inputs: Sequence[Tensor], calls: int
 ) -> None:
     kernels = kernels_of(function, *inputs)
-    made = kernels.with_library({w.key for w in kernels.traced.workloads})
+    made = kernels.with_library({w.key for w in kernels.traced.workloads}, kernels.traced)
     assert len(made.by_library) >= calls
     got, expected = made(*inputs), kernels(*inputs)
     torch.testing.assert_close(got, function(*inputs), rtol=1e-4, atol=1e-4)
@@ -104,6 +109,23 @@ def test_a_library_that_is_faster_takes_the_place_of_a_kernel(product: TracedKer
     assert choice.taken
     assert choice.ratio > 2
     assert len(found.kernel.by_library) == 1
+
+
+def test_with_a_library_another_cut_may_be_the_fastest() -> None:
+    inputs = torch.randn(64, 16), torch.randn(16, 64), torch.randn(64, 16)
+    cut = autosched.trace(perceptron, *inputs).for_target(TARGET)
+    (whole,), (hidden, product) = (each.workloads for each in cut.cuts)
+    kernels = untuned_kernels([whole, hidden, product], TARGET)
+    # As logs have it: one kernel takes less time than two.
+    for key, seconds in ((whole.key, 1.5e-3), (hidden.key, 1e-3), (product.key, 1e-3)):
+        kernels[key] = kernels[key].noted(replace(kernels[key].record, measurement=Measurement("ok", (seconds,))))
+    fused = loaded_of(cut, {key: each if key == hidden.key else slow(each) for key, each in kernels.items()})
+    assert isinstance(fused, TracedKernel)
+    assert fused.traced.workloads == (whole,)
+    found = chosen(fused, called)
+    assert found.kernel.calls_of(product.key) == 1
+    torch.testing.assert_close(found.kernel(*inputs), perceptron(*inputs), rtol=1e-4, atol=1e-4)
+    assert with_chosen(fused.noted(found.records)).traced is found.kernel.traced
 
 
 def test_a_library_that_is_slower_among_other_steps_does_not(product: TracedKernel) -> None:
