@@ -57,7 +57,7 @@ def _multiplying(a: View, b: View, addend: View | None, placed: Placed, relu: bo
 
         def plain(tensors: Sequence[Tensor], begins: Sequence[int]) -> Tensor:
             made = placed.allocated(tensors[0].device)
-            multiply(a.of(tensors, begins), b.of(tensors, begins), out=placed.view.of([made], [0]))
+            multiply(a.of(tensors, begins), b.of(tensors, begins), out=placed.seen(made))
             return made
 
         return plain
@@ -68,7 +68,7 @@ def _multiplying(a: View, b: View, addend: View | None, placed: Placed, relu: bo
     def adding(tensors: Sequence[Tensor], begins: Sequence[int]) -> Tensor:
         made = placed.allocated(tensors[0].device)
         given = (each.of(tensors, begins) for each in (addend, a, b))
-        add(*given, out=placed.view.of([made], [0]))
+        add(*given, out=placed.seen(made))
         return made
 
     return adding

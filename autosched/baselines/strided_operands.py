@@ -106,12 +106,17 @@ class Placed:
         """A new tensor for it."""
         return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=device)
 
+    def seen(self, made: Tensor) -> Tensor:
+        """The tensor as a library has it."""
+        alike = (self.view.shape, self.view.strides) == (self.shape, self.strides)
+        return made if alike else self.view.of([made], [0])
+
     def written_by(self, result: Tensor) -> Tensor:
         """The output with a library's result: its own memory where that lies alike, or a copy."""
         if same_places(tuple(result.shape), result.stride(), self.view.strides):
             return result.as_strided(self.shape, self.strides, result.storage_offset())
         made = self.allocated(result.device)
-        self.view.of([made], [0]).copy_(result)
+        self.seen(made).copy_(result)
         return made
 
 

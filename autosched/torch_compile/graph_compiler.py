@@ -29,7 +29,7 @@ from autosched.torch_compile.tuning_process import TuningWork, shares
 from autosched.tracing import TracedKernel, UncheckedWarning
 from autosched.tracing.callables.stored import as_bytes
 from autosched.tuning.tuner import tune
-from search_spaces import AutoschedError, InputError, Target
+from search_spaces import AutoschedError, InputError, LogError, Target
 from tuning_logs import TuningRecord
 from tuning_logs.text import first_line
 
@@ -187,7 +187,12 @@ class GraphCompiler:
                 made[segment.key] = found.kernel
                 records |= found.records
         if records:
-            note([k for k in made.values() if isinstance(k, TracedKernel)], [*records.values()], self.options.log)
+            noted = [k for k in made.values() if isinstance(k, TracedKernel)]
+            try:
+                note(noted, [*records.values()], self.options.log)
+            except LogError as error:
+                # The next process chooses again.
+                _log.warning("choices of libraries are not in the log: %s", error)
         return made
 
     def _choice(self, segment: Segment, kernel: TracedKernel | str, others: Others) -> Choice:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import statistics
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +23,7 @@ from autosched.machine.timing import interleaved, timer_for
 from autosched.torch_compile.graphs import on_data
 from autosched.torch_compile.others import Call
 from autosched.torch_compile.timing_parts import rounds_of_segment
-from autosched.tracing import TracedKernel
+from autosched.tracing import TracedKernel, UncheckedWarning
 from search_spaces import AutoschedError, Workload
 from tuning_logs import TuningRecord
 from tuning_logs.intervals import paired_ratio, ratio_interval
@@ -102,7 +103,10 @@ def _with_calls(kernel: TracedKernel, ratios: Mapping[str, float]) -> TracedKern
 def _right(kernel: TracedKernel) -> TracedKernel | None:
     """Itself, if it computes the function: another cut may never have been compared with it here."""
     try:
-        kernel.ensure_right()
+        with warnings.catch_warnings():
+            # What cannot be compared was said of the cut before.
+            warnings.simplefilter("ignore", UncheckedWarning)
+            kernel.ensure_right()
     except AutoschedError as error:
         _log.info("%s is not computed in another cut: %s", kernel.traced.label, first_line(error))
         return None
