@@ -80,6 +80,10 @@ class Kernel:
             return self
         return Kernel(self.record, self.schedule, self.artefact, self._launcher, workload)
 
+    def noted(self, record: TuningRecord) -> Kernel:
+        """The same kernel with another record of it."""
+        return Kernel(record, self.schedule, self.artefact, self._launcher, self.workload)
+
     @property
     def batched(self) -> BatchLauncher | None:
         """The launcher of its launches in batches; None where each is by itself. Inputs are in the code's `order`."""

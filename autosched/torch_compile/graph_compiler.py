@@ -16,7 +16,8 @@ from torch import Tensor, fx
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of, why_failed
-from autosched.torch_compile.kernel_cache import replay
+from autosched.torch_compile.kernel_cache import note, replay
+from autosched.torch_compile.library_choices import chosen, with_chosen
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, as_cuda_graph, by_others
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
@@ -28,7 +29,8 @@ from autosched.torch_compile.tuning_process import TuningWork, shares
 from autosched.tracing import TracedKernel, UncheckedWarning
 from autosched.tracing.callables.stored import as_bytes
 from autosched.tuning.tuner import tune
-from search_spaces import AutoschedError, InputError, Target
+from search_spaces import AutoschedError, InputError, LogError, Target
+from tuning_logs import TuningRecord
 from tuning_logs.text import first_line
 
 _log = logging.getLogger(__name__)
@@ -82,6 +84,8 @@ class GraphCompiler:
     def _of_kernels(
         self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str], others: Others
     ) -> tuple[tuple[Part, ...], GraphReport]:
+        if self.options.tunes and not self.options.strict:
+            kernels = self._with_libraries(divided, kernels)
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)
         seconds: Mapping[Maker, float] = {}
@@ -109,7 +113,7 @@ class GraphCompiler:
         """A graph by the kernels that logs have now, or as it was made before, whichever is faster."""
         divided, problems, others = graph
         try:
-            kernels = self.kernels(problems)
+            kernels = self._with_libraries(divided, self.kernels(problems))
             tuned, tuned_report = self._of_kernels(divided, kernels, others)
             known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
             # Neither of them is what the user calls: CUDA graphs remember where inputs lay.
@@ -157,12 +161,39 @@ class GraphCompiler:
                 if any(r.ending == "interrupted" for r in tuned.results):
                     raise KeyboardInterrupt
             load = self.load or replay
-            return load(problem.traced, problem.target, log=self.options.log)
+            kernel = load(problem.traced, problem.target, log=self.options.log)
+            return kernel if self.options.strict else with_chosen(kernel)
         except AutoschedError as error:
             return str(error)
         except Exception as error:
             # A user's model runs all the same.
             return why_failed(self.kind, error)
+
+    def choose_libraries(self, divided: DividedGraph, problems: Mapping[str, TracedProblem | str]) -> None:
+        """Note in the log which kernels of a graph a library's call replaces."""
+        self._with_libraries(divided, self.kernels(problems))
+
+    def _with_libraries(
+        self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str]
+    ) -> Mapping[str, TracedKernel | str]:
+        """The kernels with calls of libraries where these are faster, which is noted in the log."""
+        made, records = dict(kernels), dict[str, TuningRecord]()
+        for segment, _ in divided.problems:
+            if isinstance(kernel := kernels[segment.key], TracedKernel):
+                # What is chosen for one segment is for all. Kernels have tensors that the graph closes over.
+                with on_data():
+                    known = with_chosen(kernel.noted(records)) if records else kernel
+                    found = chosen(known, partial(self._alone, segment))
+                made[segment.key] = found.kernel
+                records |= found.records
+        if records:
+            noted = [k for k in made.values() if isinstance(k, TracedKernel)]
+            try:
+                note(noted, [*records.values()], self.options.log)
+            except LogError as error:
+                # The next process chooses again.
+                _log.warning("choices of libraries are not in the log: %s", error)
+        return made
 
     def _choice(self, segment: Segment, kernel: TracedKernel | str, others: Others) -> Choice:
         """The maker of a segment: the fastest one, where they are timed.

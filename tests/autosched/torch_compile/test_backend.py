@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -241,8 +242,9 @@ def test_a_model_is_tuned_once_and_then_compiled_without_a_search(tmp_path: Path
 def test_attention_is_tuned_as_it_is_compiled(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned, looked_up = set[str](), set[str]()
 
-    def no_search(problems: Any, target: Target, *_: Any, **__: Any) -> None:
+    def no_search(problems: Any, target: Target, *_: Any, **__: Any) -> SimpleNamespace:
         tuned.update(w.key for traced, _ in problems for w in traced.for_target(target).workloads)
+        return SimpleNamespace(interrupted=True)
 
     def no_record(traced: TracedFunction, target: Target, **__: Any) -> None:
         looked_up.update(w.key for w in traced.for_target(target).workloads)

@@ -1,0 +1,56 @@
+"""Workloads that a library computes by one call of its own, recognised by their structure, whatever their names.
+
+As PyTorch calls them: on a GPU cuBLAS or cuBLASLt, cuDNN, and the libraries behind scaled_dot_product_attention, on a
+CPU MKL or oneDNN. Operands are read where they are, as views.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from autosched.baselines.attention_calls import attention_call
+from autosched.baselines.convolution_calls import convolution_call
+from autosched.baselines.product_calls import Compute, product_call
+from autosched.machine.library_precision import LibraryPrecision
+from search_spaces import Target, Workload
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A workload by one call of the library of this name.
+
+    `compute` takes tensors in whose memory the inputs lie, and the elements at which they begin there; it returns the
+    output as a new tensor. Products of float32 are as precise as PyTorch's switches say when it is called.
+    """
+
+    name: str
+    compute: Compute
+
+
+@lru_cache(1024)
+def library_call_of(workload: Workload, target: Target) -> LibraryCall | None:
+    """The library's call for a workload on the device of a target; None where it has none, or not in one call."""
+    on_gpu = target.kind == "gpu"
+    made = product_call(workload, on_gpu)
+    if made is not None:
+        return LibraryCall(_of_products(workload, on_gpu), made)
+    if (made := convolution_call(workload, on_gpu)) is not None:
+        return LibraryCall("cuDNN" if on_gpu else "oneDNN", made)
+    if (made := attention_call(workload, on_gpu)) is not None:
+        return LibraryCall("scaled_dot_product_attention", made)
+    return None
+
+
+def is_as_precise(workload: Workload, target: Target) -> bool:
+    """True if PyTorch's switches, as they are now, ask for the workload's precision of products of float32."""
+    switched = LibraryPrecision.now().on_target(target).products
+    return {*workload.contracted} != {"float32"} or workload.precision == switched
+
+
+def _of_products(workload: Workload, on_gpu: bool) -> str:
+    if on_gpu:
+        return "cuBLAS"
+    return "MKL" if torch.backends.mkl.is_available() and workload.contracted[0] == "float32" else "oneDNN"
