@@ -85,7 +85,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     several = min(class_positions(form, x, ranged[x]) for x in "mn") > SHORT_AXIS_TILES[0]
     ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
     least, beside = least_tile(form.dtype, workload.precision, target), offers.tiles if units else ()
-    narrow = (NARROW,) if views and form.n.extent <= NARROW else ()
+    narrow = (NARROW,) if batch and views and form.n.extent <= NARROW else ()
     tiles = tilings(form, least, beside, ranged, max(together, default=0), narrow)
     shared_by = Units(lambda values: target.num_sms // specialized_blocks(values, offers.blocks), ("ctas",))
     boxed = {"m": {*ways["a_load"]}, "n": {*ways["b_load"]}}

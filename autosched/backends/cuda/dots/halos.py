@@ -88,7 +88,7 @@ class HaloCopy:
             if d is dimensions[-1]:
                 step = self.stage.piece // self.stage.element_bytes
                 found.append(f"{grouped(within)} * {step}" if each > 1 or self.stage.products == 1 else "0")
-            elif self.stage.products > 1 and d is dimensions[-2]:
+            elif self.stage.products > 1 and d.axis == self.load.dst.axes[-2]:
                 found.append(product if each > 1 else scaled("chunk", self.stage.together))
             elif d.axis:
                 extent = d.slice.extent or 1

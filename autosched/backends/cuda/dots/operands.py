@@ -12,15 +12,7 @@ from dataclasses import dataclass
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.plans import DotPlan, are_outer, dot_plans
 from autosched.backends.cuda.dots.stages import Stage
-from autosched.backends.cuda.dots.windows import (
-    Halo,
-    Window,
-    halo_layout,
-    parts_of,
-    views_of_halos,
-    window_of,
-    without_zeros,
-)
+from autosched.backends.cuda.dots.windows import Halo, Views, Window
 from search_spaces.devices.features import Features
 from search_spaces.programs.statements import (
     Dot,
@@ -75,23 +67,18 @@ class Operands:
         dots = [s for s in body if isinstance(s, Dot)]
         tiles = {t.name: t for s in body for t in produced(s)}
         multiplied = {x: tiles[x] for d in dots for x in (d.a, d.b)}
-        taps = views_of_halos(program, body, multiplied)
-        views = {x: several[0] for x, several in taps.items()}
-        halos = {view.src: tiles[view.src] for view in views.values()}
-        parts = parts_of(body, taps)
+        views = Views.of(program, body, multiplied)
         makers: dict[str, list[Statement]] = {x: [] for x in multiplied}
         for s in body:
             for name in {t.name for t in produced(s)} & multiplied.keys():
                 makers[name].append(s)
         copied = {x for x, made in makers.items() if all(isinstance(s, Load) and _is_copied(program, s) for s in made)}
-        staged = copied | halos.keys() | parts
+        staged = copied | views.halos.keys() | views.parts
         fastest = {x: _fastest(program, t, makers[x][0]) for x, t in multiplied.items()}
         own = dict(_sums(kernel)), kernel.launch.num_warps, features
-        counted = tiles | {x: without_zeros(tiles[x], several) for x, several in taps.items()}
-        found = dot_plans(dots, counted, fastest, *own)
-        joined = {x for x, several in taps.items() if len(several) > 1}
-        if any(f.kind != "warp" and {d.a, d.b} & joined for d, f in zip(dots, found, strict=True)):
-            raise CompileError(f"{', '.join(sorted(joined))} are of several taps, which only products of warps take")
+        found = dot_plans(dots, {x: views.without_zeros(tile) for x, tile in tiles.items()}, fastest, *own)
+        if views.joined and any(plan.kind != "warp" for plan in found):
+            raise CompileError(f"{', '.join(views.joined)} are of several taps, which only products of warps take")
         transposed: frozenset[str] = frozenset()
         if are_outer(found, True) and multiplied.keys() <= copied:
             transposed = _along_k(dots, fastest)
@@ -99,24 +86,18 @@ class Operands:
             found = dot_plans(dots, tiles, fastest, *own)
         plans = {id(d): plan for d, plan in zip(dots, found, strict=True)}
         swizzled = {x: all(_takes_chunks(plans[id(d)], fastest[x]) for d in _users(dots, x)) for x in multiplied}
-        alone = {x: t for x, t in multiplied.items() if x not in views}
-        batch = {x for d in dots for x in d.dst.axes[:-2]}
+        alone = {x: t for x, t in multiplied.items() if x not in views.windows}
         stages: dict[str, Stage | Window] = {x: Stage.of(t, fastest[x], swizzled[x]) for x, t in alone.items()}
-        loads = {s.dst.name: s for s in body if isinstance(s, Load) and s.dst.name in halos}
-        buffers = {x: program.buffer(load.buffer) for x, load in loads.items()}
-        layouts = {v.src: halo_layout(loads[v.src], buffers[v.src], v, batch) for v in views.values()}
-        windows = {x: (several, several[0].src) for x, several in taps.items()}
-        stages |= {x: window_of(several, halos[h], layouts[h], batch) for x, (several, h) in windows.items()}
-        printed = [s for s in body if not isinstance(s, Dot) and not {t.name for t in produced(s)} & parts]
+        printed = [s for s in body if not isinstance(s, Dot) and not {t.name for t in produced(s)} & views.parts]
         others = {x for s in printed for x in read(s)}
         return Operands(
             plans,
             sums={d.dst.name: plans[id(d)] for d in reversed(dots)},
-            stages=stages,
-            halos=layouts,
+            stages={**stages, **views.windows},
+            halos=views.halos,
             staged=frozenset(staged),
             transposed=transposed,
-            views=views,
+            views=views.first,
             read_back=frozenset(others & staged),
             first_uses=frozenset(_first_uses(kernel.body)),
             complete=_complete(kernel),

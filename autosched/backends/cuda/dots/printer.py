@@ -161,7 +161,7 @@ class Dots:
     ) -> WindowDot | None:
         """The dot if it has several products, or operands of several taps."""
         a, b = rows.stage, columns.stage
-        if not (isinstance(a, Window) and isinstance(b, Window)) or not (plan.batch or a.taps > 1):
+        if not (isinstance(a, Window) and isinstance(b, Window)) or not (plan.batch or max(a.taps, b.taps) > 1):
             return None
         strides = (acc.apart(plan.rows), acc.apart(plan.columns), acc.apart(plan.batch) if plan.batch else 0)
         operands = WindowOperand(a, rows.at), WindowOperand(b, columns.at)

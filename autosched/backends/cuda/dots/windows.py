@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.stages import CHUNK
 from autosched.backends.cuda.language.index import scaled, sum_of
-from search_spaces.programs.statements import Fill, Interleave, Load, Statement, View
+from search_spaces.programs.statements import Dot, Fill, Interleave, Load, Statement, View
 from search_spaces.programs.tile_program import Buffer, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import dtype
@@ -151,7 +151,51 @@ def _digit(piece: Slice, row: str) -> str:
     return divided if flat.divisor * flat.size == piece.extent else f"{divided} % {flat.size}"
 
 
-def halo_layout(load: Load, buffer: Buffer, view: View, batch: Collection[str]) -> Halo:
+@dataclass(frozen=True)
+class Views:
+    """The operands of a kernel's dots that are views of halos, by name, and the halos.
+
+    `taps`: the views of each, one after the other along k; `parts`: all tiles that only the dots see: views, zeros, and
+    several of these as one; `windows`: the layout of each operand, and `halos` those of the loaded tiles.
+    """
+
+    taps: Mapping[str, tuple[View, ...]]
+    parts: frozenset[str]
+    windows: Mapping[str, Window]
+    halos: Mapping[str, Halo]
+
+    @staticmethod
+    def of(program: TileProgram, body: Sequence[Statement], multiplied: Mapping[str, Tile]) -> Views:
+        """Raises CompileError for views of other tiles, and for those that no layout has."""
+        taps = _views_of_halos(program, body, multiplied)
+        batch = {x for s in body if isinstance(s, Dot) for x in s.dst.axes[:-2]}
+        loads = {s.dst.name: s for s in body if isinstance(s, Load)}
+        views = {several[0].src: several[0] for several in taps.values()}
+        halos = {x: _layout(loads[x], program.buffer(loads[x].buffer), view, batch) for x, view in views.items()}
+        tiles = {x: loads[x].dst for x in views}
+        windows = {x: _window_of(v, tiles[v[0].src], halos[v[0].src], batch) for x, v in taps.items()}
+        return Views(taps, _parts_of(body, taps), windows, halos)
+
+    @property
+    def first(self) -> dict[str, View]:
+        """The first view of each operand."""
+        return {x: several[0] for x, several in self.taps.items()}
+
+    @property
+    def joined(self) -> list[str]:
+        """The operands of several taps."""
+        return sorted(x for x, several in self.taps.items() if len(several) > 1)
+
+    def without_zeros(self, tile: Tile) -> Tile:
+        """An operand without the steps beyond its last tap."""
+        if tile.name not in self.joined:
+            return tile
+        views, size = self.taps[tile.name], dtype(tile.dtype).bytes
+        steps = -(-len(views) * views[0].dst.shape[-1] * size // _STEP_BYTES)
+        return replace(tile, shape=(*tile.shape[:-1], steps * _STEP_BYTES // size))
+
+
+def _layout(load: Load, buffer: Buffer, view: View, batch: Collection[str]) -> Halo:
     """The layout of a halo with this view: a row has the last axis, and the products of a batch next to it."""
     *rest, beside, width = load.dst.shape
     products = beside if view.slices[-2].axis in batch else 1
@@ -165,12 +209,13 @@ def _together(load: Load, buffer: Buffer) -> int:
     *outer, beside, _ = buffer.strides
     width, count, first = buffer.shape[-1], buffer.shape[-2], load.slices[-2].start
     chunk = CHUNK // dtype(load.dst.dtype).bytes
-    whole = load.dst.shape[-1] == width == beside == chunk // 2
+    adjacent = load.slices[-2].axis == load.dst.axes[-2]
+    whole = adjacent and load.dst.shape[-1] == width == beside == chunk // 2
     even = not any(x % 2 for x in (count, first.offset, *(c for _, c in first.terms)))
     return 2 if whole and even and not any(x % chunk for x in outer) else 1
 
 
-def window_of(views: Sequence[View], halo: Tile, layout: Halo, batch: Collection[str]) -> Window:
+def _window_of(views: Sequence[View], halo: Tile, layout: Halo, batch: Collection[str]) -> Window:
     """The layout of an operand that is one view of a halo, or several along k.
 
     Raises CompileError for views that have other columns, or that are no taps at equal distances.
@@ -202,7 +247,7 @@ def _apart(views: Sequence[View], window: Window) -> int:
     return step.offset
 
 
-def views_of_halos(
+def _views_of_halos(
     program: TileProgram, body: Sequence[Statement], multiplied: Mapping[str, Tile]
 ) -> dict[str, tuple[View, ...]]:
     """The operands of dots that are views of loaded tiles, by name: of one view, or of several and zeros along k."""
@@ -225,16 +270,7 @@ def views_of_halos(
     return found
 
 
-def parts_of(body: Sequence[Statement], taps: Mapping[str, Sequence[View]]) -> frozenset[str]:
+def _parts_of(body: Sequence[Statement], taps: Mapping[str, Sequence[View]]) -> frozenset[str]:
     """The tiles that are windows of halos, or join several of these: views, zeros, and all of them in a row."""
     joined = [s for s in body if isinstance(s, Interleave) and s.dst.name in taps]
     return frozenset({*taps, *(x for s in joined for x in s.src)})
-
-
-def without_zeros(tile: Tile, views: Sequence[View]) -> Tile:
-    """The operand without the steps beyond its last tap."""
-    if len(views) == 1:
-        return tile
-    size = dtype(tile.dtype).bytes
-    steps = -(-len(views) * views[0].dst.shape[-1] * size // _STEP_BYTES)
-    return replace(tile, shape=(*tile.shape[:-1], steps * _STEP_BYTES // size))
