@@ -6,10 +6,12 @@ CPU MKL or oneDNN. Operands are read where they are, as views.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
+from torch import Tensor
 
 from autosched.baselines.attention_calls import attention_call
 from autosched.baselines.convolution_calls import convolution_call
@@ -33,15 +35,33 @@ class LibraryCall:
 @lru_cache(1024)
 def library_call_of(workload: Workload, target: Target) -> LibraryCall | None:
     """The library's call for a workload on the device of a target; None where it has none, or not in one call."""
-    on_gpu = target.kind == "gpu"
-    made = product_call(workload, on_gpu)
-    if made is not None:
+    found = _called_as_written(workload, target.kind == "gpu")
+    if found is not None or workload.scheduled == workload:
+        return found
+    # The same computation may be of plainer dimensions.
+    found = _called_as_written(workload.scheduled, target.kind == "gpu")
+    return None if found is None else _in_order(workload, found)
+
+
+def _called_as_written(workload: Workload, on_gpu: bool) -> LibraryCall | None:
+    if (made := product_call(workload)) is not None:
         return LibraryCall(_of_products(workload, on_gpu), made)
     if (made := convolution_call(workload, on_gpu)) is not None:
         return LibraryCall("cuDNN" if on_gpu else "oneDNN", made)
-    if (made := attention_call(workload, on_gpu)) is not None:
+    if (made := attention_call(workload)) is not None:
         return LibraryCall("scaled_dot_product_attention", made)
     return None
+
+
+def _in_order(workload: Workload, call: LibraryCall) -> LibraryCall:
+    """The call of the scheduled workload with the inputs and the output of the workload itself."""
+    order, (out,) = workload.canonical.inputs, workload.outputs
+
+    def compute(tensors: Sequence[Tensor], begins: Sequence[int]) -> Tensor:
+        made = call.compute([tensors[n] for n in order], [begins[n] for n in order])
+        return made.as_strided(out.shape, out.effective_strides, made.storage_offset())
+
+    return LibraryCall(call.name, compute)
 
 
 def is_as_precise(workload: Workload, target: Target) -> bool:

@@ -38,7 +38,10 @@ _log = logging.getLogger(__name__)
 
 def with_chosen(kernel: TracedKernel) -> TracedKernel:
     """The kernels, but for those in whose place records have a library's call that is right here."""
-    ratios = {}
+    ratios: dict[str, float] = {}
+    choices = [each.record.measurement.library for each in kernel.by_key.values()]
+    if not any(choice is not None and choice.taken for choice in choices):
+        return kernel
     for workload, each, call in kernel.replaceable:
         choice = each.record.measurement.library
         if choice is not None and choice.taken and choice.name == call.name and _is_usable(workload, each, call):

@@ -110,7 +110,18 @@ def test_attention_is_one_call(name: str) -> None:
     check(workload)
 
 
-@pytest.mark.parametrize("workload", [ops.matmul(24, 16, 8, epilogue="bias", layout="nt"), ops.conv(2, 4, 8, 6, 3)])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        ops.matmul(24, 16, 8, epilogue="bias", layout="nt"),
+        ops.conv(2, 4, "8x8", 6, 3),
+        ops.conv(2, 8, "9x9", 8, 3, padding=1, groups=8, epilogue="bias_relu"),
+        ops.conv(2, 8, "8x8", 12, 3, padding=1, groups=4),
+        ops.conv(2, 4, "8x8", 6, 1, stride=2),
+        ops.conv(2, 4, "8x8", 6, 1, layout="contiguous", epilogue="bias_relu"),
+    ],
+    ids=lambda workload: workload.label,
+)
 def test_a_named_operator_is_the_same_as_a_traced_one(workload: Workload) -> None:
     check(workload)
 
