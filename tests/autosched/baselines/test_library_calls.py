@@ -67,10 +67,6 @@ CONVOLUTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         (e(2, 4, 8, 8), e(6, 4, 3, 3), e(6)),
     ),
     "relu": (lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1)), (e(2, 4, 8, 8), e(6, 4, 3, 3), e(6))),
-    "residual and relu": (
-        lambda x, w, b, y: F.relu(F.conv2d(x, w, b, padding=1) + y),
-        (image(2, 4, 8, 8), e(6, 4, 3, 3), e(6), image(2, 6, 8, 8)),
-    ),
     "one tap": (F.conv2d, (e(2, 4, 8, 8), e(6, 4, 1, 1), e(6))),
     "a column of taps": (lambda x, w: F.conv2d(x, w, padding=(1, 0)), (e(2, 4, 8, 8), e(6, 4, 3, 1))),
     "groups": (lambda x, w, b: F.conv2d(x, w, b, groups=2, padding=1), (image(2, 4, 8, 8), e(6, 2, 3, 3), e(6))),
@@ -141,6 +137,11 @@ def test_a_named_operator_is_the_same_as_a_traced_one(workload: Workload) -> Non
 def test_what_takes_more_than_one_call_has_none(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> None:
     first, *_ = autosched.trace(function, *inputs).workloads
     assert library_call_of(first, TARGET) is None
+
+
+def test_an_image_of_one_row_that_windows_never_meet_is_no_convolution() -> None:
+    workload = ops.conv(1, 6, "8x1", 2, "3x1", stride=3, padding=1, epilogue="relu")
+    assert library_call_of(workload, TARGET) is None
 
 
 def test_operands_begin_anywhere_in_their_tensors() -> None:
