@@ -118,12 +118,15 @@ def _right(kernel: TracedKernel) -> TracedKernel | None:
 
 def _is_usable(workload: Workload, kernel: Kernel, call: LibraryCall) -> bool:
     latency_s = kernel.record.measurement.latency_s
-    return is_as_precise(workload, kernel.target) and why_no_library(workload, kernel.target, call, latency_s) is None
+    return (
+        is_as_precise(workload, kernel.target, call)
+        and why_no_library(workload, kernel.target, call, latency_s) is None
+    )
 
 
 def _compared(workload: Workload, kernel: Kernel, call: LibraryCall) -> LibraryChoice | None:
     """The comparison of a kernel with a library's call; None where there is a choice already, or no such call here."""
-    if kernel.record.measurement.library is not None or not is_as_precise(workload, kernel.target):
+    if kernel.record.measurement.library is not None or not is_as_precise(workload, kernel.target, call):
         return None
     called = kernel.called_as(workload)
     try:

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import autosched
-from autosched.baselines.library_calls import LibraryCall, library_call_of
+from autosched.baselines.library_calls import LibraryCall, is_as_precise, library_call_of
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
+from autosched.machine.library_precision import LibraryPrecision
 from needed import needs_gpu
 from search_spaces import Workload, ops, target_named
 
@@ -150,6 +151,17 @@ def test_operands_begin_anywhere_in_their_tensors() -> None:
     within = torch.cat([torch.full((5,), torch.nan), a.flatten()])
     made = called(workload).compute([within[2:], b], [3, 0])
     assert why_wrong(made, expect(workload, [a, b])[0]) is None
+
+
+def test_a_call_is_as_precise_as_pytorchs_switches_say() -> None:
+    gpu = target_named("h100")
+    product, image = ops.matmul(32, 32, 32, dtype="tf32"), ops.conv(2, 16, "8x8", 16, 3, dtype="tf32")
+    calls = [(w, library_call_of(w, gpu)) for w in (product, image)]
+    found = []
+    for precision in (LibraryPrecision("ieee", "tf32"), LibraryPrecision("tf32", "ieee")):
+        with precision.applied():
+            found.append([call is not None and is_as_precise(w, gpu, call) for w, call in calls])
+    assert found == [[False, True], [True, False]]
 
 
 def test_a_gpu_has_other_libraries() -> None:
