@@ -32,7 +32,7 @@ class _Attention:
     causal: bool
 
 
-def attention_call(workload: Workload, on_gpu: bool) -> Compute | None:
+def attention_call(workload: Workload) -> Compute | None:
     """The workload by one attention, causal or not, with a mask that is added or without, or None."""
     form = _attention(workload)
     operands = [Operand.of(workload, access) for access in form.reads] if form is not None else []

@@ -65,7 +65,7 @@ def _convolving(form: SumOfProducts, image: Access, weights: Access, on_gpu: boo
     if not whole or not 0 < len(dimensions) <= _MOST_DIMENSIONS or not all(d.fits(extents) for d in dimensions):
         return None
     sizes = {**extents, **{d.axis: d.size for d in dimensions}}
-    inner = Operand(plain.number, {**plain.steps, **{d.axis: d.memory for d in dimensions}})
+    inner = Operand(plain.number, {**plain.steps, **{d.axis: d.memory for d in dimensions}}, plain.offset)
     x = inner.view(sizes, [batch, [*groups, *channels], *([d.axis] for d in dimensions)])
     filtered = w.view(extents, [all_filters, channels, *([d.tap] if d.tap else [] for d in dimensions)])
     shape = [batch, all_filters, *([d.axis] for d in dimensions)]
@@ -90,7 +90,8 @@ def _windows(form: SumOfProducts, image: Access, weights: Access) -> list[_Dimen
     """The dimensions of the image that a window moves in; None where an index is none of a window."""
     tensor = next(t for t in form.workload.inputs if t.name == image.tensor)
     found = []
-    for index, size, memory in zip(image.index, tensor.shape, tensor.effective_strides, strict=True):
+    indices = map(form.moving, image.index)
+    for index, size, memory in zip(indices, tensor.shape, tensor.effective_strides, strict=True):
         moving = [v for v in index.axes if v in form.axes and v not in variables(weights)]
         taps = [v for v in index.axes if v in form.reduced]
         if len(moving) == 1 and not index.is_axis:
@@ -116,13 +117,16 @@ def _plain(form: SumOfProducts, image: Access, moved: set[str]) -> Operand | Non
     """The image by the axes that no window moves along; None where one of these is filled, or is no plain axis."""
     number = next(n for n, t in enumerate(form.workload.inputs) if t.name == image.tensor)
     tensor = form.workload.inputs[number]
-    steps = {}
-    for index, size, stride in zip(image.index, tensor.shape, tensor.effective_strides, strict=True):
-        if not moved & {*index.axes} and index.terms:
-            if not index.is_axis or form.extents[index.axis] != size:
-                return None
+    steps, offset = dict[str, int](), 0
+    indices = map(form.moving, image.index)
+    for index, size, stride in zip(indices, tensor.shape, tensor.effective_strides, strict=True):
+        if index.is_axis and form.extents[index.axis] == size:
             steps[index.axis] = stride
-    return Operand(number, steps)
+        elif not index.terms and 0 <= index.offset < size:
+            offset += index.offset * stride
+        elif not moved & {*index.axes}:
+            return None
+    return Operand(number, steps, offset)
 
 
 def _added(
@@ -169,9 +173,8 @@ class _Convolution:
         if not self.relu and self.residual is None:
             return self._plain
         if not on_gpu:
-            # oneDNN adds a residual in bfloat16 as if it lay like the result, whatever its strides.
-            alike = self.residual is None or self.residual.strides == self.placed.view.strides
-            return self._by_onednn if alike else None
+            # oneDNN's call with a residual rounds twice in bfloat16, and fails for some layouts.
+            return self._by_onednn if self.residual is None else None
         return self._by_cudnn if self.relu else None
 
     def _given(self, tensors: Sequence[Tensor], begins: Sequence[int]) -> list[Tensor | None]:
@@ -196,11 +199,7 @@ class _Convolution:
         return self.placed.written_by(made)
 
     def _by_onednn(self, tensors: Sequence[Tensor], begins: Sequence[int]) -> Tensor:
-        x, w, bias, residual = self._given(tensors, begins)
+        x, w, bias, _ = self._given(tensors, begins)
         numbers = self.padding, self.stride, self.dilation, self.groups
-        if residual is None:
-            made = torch.ops.mkldnn._convolution_pointwise(x, w, bias, *numbers, "relu", [], "")
-        else:
-            after = "relu" if self.relu else None
-            made = torch.ops.mkldnn._convolution_pointwise(x, residual, w, bias, *numbers, "add", None, after, [], "")
+        made = torch.ops.mkldnn._convolution_pointwise(x, w, bias, *numbers, "relu", [], "")
         return self.placed.written_by(made)

@@ -16,7 +16,7 @@ from search_spaces.workloads.expressions.walking import variables
 Compute = Callable[[Sequence[Tensor], Sequence[int]], Tensor]
 
 
-def product_call(workload: Workload, on_gpu: bool) -> Compute | None:
+def product_call(workload: Workload) -> Compute | None:
     """The workload by torch.mm, addmm, bmm or baddbmm, or None."""
     form = SumOfProducts.of(workload)
     if form is None or not form.is_whole or len(form.addends) > 1:

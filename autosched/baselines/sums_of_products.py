@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from search_spaces import Workload
-from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal
 from search_spaces.workloads.expressions.walking import variables
 
@@ -75,6 +75,10 @@ class SumOfProducts:
     def only_in(self, one: Access, other: Access) -> list[str]:
         """The axes of the output along which only the first of two reads moves."""
         return [x for x in self.axes if x in variables(one) and x not in variables(other)]
+
+    def moving(self, index: Affine) -> Affine:
+        """An index by the axes that have several positions."""
+        return Affine(tuple((v, step) for v, step in index.terms if self.extents[v] > 1), index.offset)
 
     @cached_property
     def in_both(self) -> list[str]:

@@ -38,7 +38,10 @@ _log = logging.getLogger(__name__)
 
 def with_chosen(kernel: TracedKernel) -> TracedKernel:
     """The kernels, but for those in whose place records have a library's call that is right here."""
-    ratios = {}
+    ratios: dict[str, float] = {}
+    choices = [each.record.measurement.library for each in kernel.by_key.values()]
+    if not any(choice is not None and choice.taken for choice in choices):
+        return kernel
     for workload, each, call in kernel.replaceable:
         choice = each.record.measurement.library
         if choice is not None and choice.taken and choice.name == call.name and _is_usable(workload, each, call):
@@ -115,12 +118,15 @@ def _right(kernel: TracedKernel) -> TracedKernel | None:
 
 def _is_usable(workload: Workload, kernel: Kernel, call: LibraryCall) -> bool:
     latency_s = kernel.record.measurement.latency_s
-    return is_as_precise(workload, kernel.target) and why_no_library(workload, kernel.target, call, latency_s) is None
+    return (
+        is_as_precise(workload, kernel.target, call)
+        and why_no_library(workload, kernel.target, call, latency_s) is None
+    )
 
 
 def _compared(workload: Workload, kernel: Kernel, call: LibraryCall) -> LibraryChoice | None:
     """The comparison of a kernel with a library's call; None where there is a choice already, or no such call here."""
-    if kernel.record.measurement.library is not None or not is_as_precise(workload, kernel.target):
+    if kernel.record.measurement.library is not None or not is_as_precise(workload, kernel.target, call):
         return None
     called = kernel.called_as(workload)
     try:

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import autosched
-from autosched.baselines.library_calls import LibraryCall, library_call_of
+from autosched.baselines.library_calls import LibraryCall, is_as_precise, library_call_of
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
+from autosched.machine.library_precision import LibraryPrecision
 from needed import needs_gpu
 from search_spaces import Workload, ops, target_named
 
@@ -67,10 +68,6 @@ CONVOLUTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         (e(2, 4, 8, 8), e(6, 4, 3, 3), e(6)),
     ),
     "relu": (lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1)), (e(2, 4, 8, 8), e(6, 4, 3, 3), e(6))),
-    "residual and relu": (
-        lambda x, w, b, y: F.relu(F.conv2d(x, w, b, padding=1) + y),
-        (image(2, 4, 8, 8), e(6, 4, 3, 3), e(6), image(2, 6, 8, 8)),
-    ),
     "one tap": (F.conv2d, (e(2, 4, 8, 8), e(6, 4, 1, 1), e(6))),
     "a column of taps": (lambda x, w: F.conv2d(x, w, padding=(1, 0)), (e(2, 4, 8, 8), e(6, 4, 3, 1))),
     "groups": (lambda x, w, b: F.conv2d(x, w, b, groups=2, padding=1), (image(2, 4, 8, 8), e(6, 2, 3, 3), e(6))),
@@ -110,7 +107,18 @@ def test_attention_is_one_call(name: str) -> None:
     check(workload)
 
 
-@pytest.mark.parametrize("workload", [ops.matmul(24, 16, 8, epilogue="bias", layout="nt"), ops.conv(2, 4, 8, 6, 3)])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        ops.matmul(24, 16, 8, epilogue="bias", layout="nt"),
+        ops.conv(2, 4, "8x8", 6, 3),
+        ops.conv(2, 8, "9x9", 8, 3, padding=1, groups=8, epilogue="bias_relu"),
+        ops.conv(2, 8, "8x8", 12, 3, padding=1, groups=4),
+        ops.conv(2, 4, "8x8", 6, 1, stride=2),
+        ops.conv(2, 4, "8x8", 6, 1, layout="contiguous", epilogue="bias_relu"),
+    ],
+    ids=lambda workload: workload.label,
+)
 def test_a_named_operator_is_the_same_as_a_traced_one(workload: Workload) -> None:
     check(workload)
 
@@ -132,12 +140,28 @@ def test_what_takes_more_than_one_call_has_none(function: Callable[..., Any], in
     assert library_call_of(first, TARGET) is None
 
 
+def test_an_image_of_one_row_that_windows_never_meet_is_no_convolution() -> None:
+    workload = ops.conv(1, 6, "8x1", 2, "3x1", stride=3, padding=1, epilogue="relu")
+    assert library_call_of(workload, TARGET) is None
+
+
 def test_operands_begin_anywhere_in_their_tensors() -> None:
     workload = workload_of(torch.mm, e(8, 24), e(24, 32))
     a, b = random_inputs(workload, 0)
     within = torch.cat([torch.full((5,), torch.nan), a.flatten()])
     made = called(workload).compute([within[2:], b], [3, 0])
     assert why_wrong(made, expect(workload, [a, b])[0]) is None
+
+
+def test_a_call_is_as_precise_as_pytorchs_switches_say() -> None:
+    gpu = target_named("h100")
+    product, image = ops.matmul(32, 32, 32, dtype="tf32"), ops.conv(2, 16, "8x8", 16, 3, dtype="tf32")
+    calls = [(w, library_call_of(w, gpu)) for w in (product, image)]
+    found = []
+    for precision in (LibraryPrecision("ieee", "tf32"), LibraryPrecision("tf32", "ieee")):
+        with precision.applied():
+            found.append([call is not None and is_as_precise(w, gpu, call) for w, call in calls])
+    assert found == [[False, True], [True, False]]
 
 
 def test_a_gpu_has_other_libraries() -> None:
