@@ -40,7 +40,8 @@ def autosched(
     """The backend "autosched" of torch.compile, by an entry point of the group `torch_dynamo_backends`.
 
     Raises:
-        InputError: an option is not allowed; or, with the option `strict`, something has no kernel.
+        InputError: an option is not allowed; or, with the option `strict`, something has no kernel. Dynamo wraps it in
+            a BackendCompilerFailed while it compiles.
     """
     return backend_of(Options.of(mode, options), _ignored)(graph, inputs)
 
