@@ -290,4 +290,6 @@ def _fastest(kernel: TracedKernel | None, seconds: Mapping[Maker, float]) -> Cho
 def check_strict(options: Options, kind: Kind, operators: int, why: str) -> None:
     """Raise InputError where operators of a graph are to be left to others, and `strict` refuses that."""
     if options.strict:
-        raise InputError(f"strict: {operators} operators of the {kind} graph are left: {why}")
+        raise InputError(
+            f"strict: {operators} operators of the {kind} graph are left: {why}; without strict PyTorch computes them"
+        )

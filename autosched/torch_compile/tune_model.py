@@ -25,6 +25,8 @@ from autosched.tuning.progress import OnProgress
 from autosched.tuning.searching.preparation import Trials
 from search_spaces import InputError, Target
 
+_SKIPPED = "Dynamo skips it; autosched.compile(…, mode='max-autotune') tunes without Dynamo"
+
 
 def tune_model(
     model: Callable[..., Any],
@@ -56,7 +58,7 @@ def tune_model(
         _with_gradient(results)
     if not found.problems:
         name = getattr(model, "__name__", type(model).__name__)
-        reasons = "; ".join(dict.fromkeys(found.refused)) or "Dynamo captures none"
+        reasons = "; ".join(dict.fromkeys(found.refused)) or _SKIPPED
         raise InputError(f"no graph of {name} has a kernel: {reasons}")
     weighted = [(p.traced, p.times) for p in found.problems]
     results = tune_many(

@@ -86,8 +86,7 @@ class Step:
         (value,) = self.values
         if not isinstance(value, Fallback):
             return f"{value.name}, of {', '.join(o.name for o in value.operands)} where they are"
-        line = f" ({value.line})" if value.line else ""
-        return f"PyTorch's {value.operation.target}{line}: {value.operation.why}"
+        return f"PyTorch's {value.called}: {value.operation.why}"
 
 
 @dataclass
