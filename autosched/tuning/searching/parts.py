@@ -87,7 +87,7 @@ class Finalists:
 
 def finals_s(finalists: Sequence[Measurement], rounds: int) -> float:
     """Seconds of finals, roughly: every finalist is tried once more and loaded, and takes part in so many rounds; two
-    of the fastest go on until they can be told apart, and the winner meets the library.
+    of the fastest go on until one is clearly faster, and the winner meets the library.
     """
     if not finalists:
         return 0.0
