@@ -121,12 +121,14 @@ def tune_command(
     autosched tune matmul m=512 n=512 k=512 epilogue=bias_gelu --trials 200
     ```
     """
+    from autosched.machine.deadline import Deadline
     from autosched.tuning.searching.preparation import prepare
     from autosched.tuning.searching.sources import Sources
     from autosched.tuning.searching.time_limit import check_seconds
     from autosched.tuning.tuner import run
 
     check_seconds(seconds)
+    deadline = Deadline.after(seconds)
     out = console()
     op = workload(operator, sizes)
     device = chosen_target(target, threads) if threads is not None else target
@@ -145,7 +147,7 @@ def tune_command(
     say(out, *search.space.remarks)
     try:
         with progress_display(out) as search.on_progress:
-            result = run(search, seconds=seconds)
+            result = run(search, deadline=deadline)
     except KeyboardInterrupt:
         say(out, f"stopped; every trial that had ended is in {search.log.path}")
         raise typer.Exit(INTERRUPTED) from None

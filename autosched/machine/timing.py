@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 
 import torch
 
+from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.policies import Policy, check_timing
 from search_spaces import Target
 
@@ -282,8 +283,10 @@ def _l2_bytes() -> int:
     return int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
 
 
-def interleaved(callables: Mapping[str, Run], rounds: int, timer: Timer) -> dict[str, list[float]]:
-    """Seconds of every call in each of `rounds` interleaved rounds, by name.
+def interleaved(
+    callables: Mapping[str, Run], rounds: int, timer: Timer, deadline: Deadline = NEVER, least: int = 1
+) -> dict[str, list[float]]:
+    """Seconds of every call in each of `rounds` interleaved rounds, by name; after the deadline in `least` of them.
 
     Every round times each of them once, starting with another one each time, so that slow drifts (clocks, power,
     neighbours) affect all alike. Each is called once before, untimed.
@@ -293,6 +296,8 @@ def interleaved(callables: Mapping[str, Run], rounds: int, timer: Timer) -> dict
         run()
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
+        if number >= least and deadline.over:
+            break
         first = number % max(1, len(names))
         order = names[first:] + names[:first]
         for name, taken in zip(order, timer.sample([callables[n] for n in order]), strict=True):

@@ -35,8 +35,9 @@ from autosched.measuring.worker_setups import (
 from search_spaces import InputError, Schedule, Target, Workload
 from tuning_logs import DeviceState, Measurement, Versions
 
-# Rounds of winner against library: from thirty on, an interval of the median depends on noise and no longer on luck.
-_MATCH_ROUNDS = 30
+# Rounds of winner against library for each of a contest: from thirty on, an interval of the median depends on noise and
+# no longer on luck.
+_MATCH_PART = 2
 
 
 class Monitor(Protocol):
@@ -185,7 +186,7 @@ class LocalMeasurer:
         if fit and not finals.latencies_s:
             return None
         for number, latencies in finals.latencies_s.items():
-            library, beside = self._match(trials[number]) if number == finals.winner else ((), ())
+            library, beside = self._match(trials[number], rounds) if number == finals.winner else ((), ())
             measurements[number] = dataclasses.replace(
                 measurements[number],
                 latencies_s=latencies,
@@ -198,9 +199,9 @@ class LocalMeasurer:
             measurements[number] = Measurement("run_error", detail=detail)
         return measurements
 
-    def _match(self, winner: Trial) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def _match(self, winner: Trial, rounds: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Latencies of the library and the winner in interleaved rounds; empty where the library lacks the operator."""
-        found = self._contest([winner], _MATCH_ROUNDS, library=True)
+        found = self._contest([winner], _MATCH_PART * rounds, library=True)
         return (found.library_s, found.latencies_s[0]) if found.library_s else ((), ())
 
     def cancel(self) -> None:

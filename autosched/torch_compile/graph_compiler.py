@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from autosched.machine.deadline import NEVER, Deadline
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of, why_failed
@@ -24,16 +25,20 @@ from autosched.torch_compile.parts import Choice, Others, Part, parts_of, report
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
-from autosched.torch_compile.timing_parts import seconds_of_graph, seconds_of_segment
-from autosched.torch_compile.tuning_process import TuningWork, shares
+from autosched.torch_compile.timing_parts import MOST_S, seconds_of_graph, seconds_of_segment
+from autosched.torch_compile.tuning_process import TuningWork
+from autosched.torch_compile.tuning_together import tune_together
 from autosched.tracing import TracedKernel, UncheckedWarning
 from autosched.tracing.callables.stored import as_bytes
-from autosched.tuning.tuner import tune
 from search_spaces import AutoschedError, InputError, LogError, Target
 from tuning_logs import TuningRecord
 from tuning_logs.text import first_line
 
 _log = logging.getLogger(__name__)
+# Of the time left when others have compiled the whole, searches have this part at least, and what is not needed to load
+# kernels, about a second a segment, to compile the segments by others, and to compare.
+_SEARCHES = 0.6
+_LOADED_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -68,10 +73,12 @@ class GraphCompiler:
         return made
 
     def _made(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Boxed, GraphReport]:
+        deadline = Deadline.after(self.options.seconds) if self.options.tunes else NEVER
         divided = DividedGraph.of(graph, inputs, self.weights(inputs, self.kind))
         others = Others(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
         problems = traced_problems(divided, self.kind, self.options.strict)
-        parts, report = self._of_kernels(divided, self.kernels(problems), others)
+        kernels = self.kernels(problems, self._until_compared(divided, others, deadline))
+        parts, report = self._of_kernels(divided, kernels, others, deadline)
         made = self._composed(divided, parts)
         background = self.options.background
         if background is not None and (work := self._work(problems)) is not None:
@@ -81,16 +88,34 @@ class GraphCompiler:
             return call, report
         return made, report
 
+    def _until_compared(self, divided: DividedGraph, others: Others, deadline: Deadline) -> Deadline:
+        """The end of searches, after which there is time to compare their kernels with others."""
+        if not self.options.tunes or self.options.strict:
+            return deadline
+        # What users have without autosched comes first: it is needed in any case, and tells how long others compile.
+        others.of(others.whole(divided))
+        compared_s = MOST_S + sum(others.expected_s(s) + _LOADED_S for s, _ in divided.problems)
+        return deadline.part(max(_SEARCHES, 1 - compared_s / max(deadline.left_s, compared_s)))
+
     def _of_kernels(
-        self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str], others: Others
+        self,
+        divided: DividedGraph,
+        kernels: Mapping[str, TracedKernel | str],
+        others: Others,
+        deadline: Deadline = NEVER,
     ) -> tuple[tuple[Part, ...], GraphReport]:
         if self.options.tunes and not self.options.strict:
-            kernels = self._with_libraries(divided, kernels)
-        choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
+            kernels = self._with_libraries(divided, kernels, deadline)
+        choices: dict[str, Choice] = {}
+        # Those of most operators first: with others they are compared as long as there is time.
+        ordered = sorted(divided.problems, key=lambda problem: -problem[0].operators * problem[1])
+        for number, (segment, _) in enumerate(ordered):
+            share = deadline.part(1 / (1 + len(ordered) - number))
+            choices[segment.key] = self._choice(segment, kernels[segment.key], others, share)
         parts = parts_of(divided, choices, others)
         seconds: Mapping[Maker, float] = {}
         if (len(parts) > 1 or divided.writes) and self.options.tunes and not self.options.strict:
-            parts, seconds = self._whole_or_parts(divided, parts, kernels, others)
+            parts, seconds = self._whole_or_parts(divided, parts, kernels, others, deadline)
         return parts, GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
 
     def _work(self, problems: Mapping[str, TracedProblem | str]) -> TuningWork | None:
@@ -113,7 +138,7 @@ class GraphCompiler:
         """A graph by the kernels that logs have now, or as it was made before, whichever is faster."""
         divided, problems, others = graph
         try:
-            kernels = self._with_libraries(divided, self.kernels(problems))
+            kernels = self._with_libraries(divided, self.kernels(problems, NEVER), NEVER)
             tuned, tuned_report = self._of_kernels(divided, kernels, others)
             known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
             # Neither of them is what the user calls: CUDA graphs remember where inputs lay.
@@ -144,22 +169,23 @@ class GraphCompiler:
         call = self._launched(other.call, DividedGraph(graph, tuple(inputs), frozenset(), (), graph).whole)
         return boxed(call), GraphReport(self.kind, (PartReport(operators_of(graph), other.by, why=why),))
 
-    def kernels(self, problems: Mapping[str, TracedProblem | str]) -> dict[str, TracedKernel | str]:
+    def kernels(self, problems: Mapping[str, TracedProblem | str], deadline: Deadline) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""
         with on_data(), warnings.catch_warnings():
             # Random numbers are in the report.
             warnings.simplefilter("ignore", UncheckedWarning)
-            counts = [_kernels_of(p) for p in problems.values() if isinstance(p, TracedProblem)]
-            limits = shares(counts, self.options.seconds)
-            return {key: p if isinstance(p, str) else self._kernel(p, limits) for key, p in problems.items()}
-
-    def _kernel(self, problem: TracedProblem, limits: Iterator[float | None]) -> TracedKernel | str:
-        try:
+            traced = {key: p for key, p in problems.items() if isinstance(p, TracedProblem)}
+            errors: list[Exception | None] = [None] * len(traced)
             if self.options.tunes:
-                options, seconds = self.options, next(limits)
-                tuned = tune(problem.traced, problem.target, options.trials, seconds=seconds, log=options.log)
-                if any(r.ending == "interrupted" for r in tuned.results):
-                    raise KeyboardInterrupt
+                functions = [(p.traced, p.target, p.times) for p in traced.values()]
+                errors = tune_together(functions, self.options.trials, deadline, self.options.log)
+            known = {key: self._kernel(p, error) for (key, p), error in zip(traced.items(), errors, strict=True)}
+            return {key: p if isinstance(p, str) else known[key] for key, p in problems.items()}
+
+    def _kernel(self, problem: TracedProblem, untuned: Exception | None) -> TracedKernel | str:
+        try:
+            if untuned is not None:
+                raise untuned
             load = self.load or replay
             kernel = load(problem.traced, problem.target, log=self.options.log)
             return kernel if self.options.strict else with_chosen(kernel)
@@ -171,15 +197,15 @@ class GraphCompiler:
 
     def choose_libraries(self, divided: DividedGraph, problems: Mapping[str, TracedProblem | str]) -> None:
         """Note in the log which kernels of a graph a library's call replaces."""
-        self._with_libraries(divided, self.kernels(problems))
+        self._with_libraries(divided, self.kernels(problems, NEVER), NEVER)
 
     def _with_libraries(
-        self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str]
+        self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str], deadline: Deadline
     ) -> Mapping[str, TracedKernel | str]:
-        """The kernels with calls of libraries where these are faster, which is noted in the log."""
+        """The kernels with calls of libraries where these are faster, which is noted in the log, until the deadline."""
         made, records = dict(kernels), dict[str, TuningRecord]()
         for segment, _ in divided.problems:
-            if isinstance(kernel := kernels[segment.key], TracedKernel):
+            if isinstance(kernel := kernels[segment.key], TracedKernel) and not deadline.over:
                 # What is chosen for one segment is for all. Kernels have tensors that the graph closes over.
                 with on_data():
                     known = with_chosen(kernel.noted(records)) if records else kernel
@@ -195,8 +221,8 @@ class GraphCompiler:
                 _log.warning("choices of libraries are not in the log: %s", error)
         return made
 
-    def _choice(self, segment: Segment, kernel: TracedKernel | str, others: Others) -> Choice:
-        """The maker of a segment: the fastest one, where they are timed.
+    def _choice(self, segment: Segment, kernel: TracedKernel | str, others: Others, deadline: Deadline) -> Choice:
+        """The maker of a segment: the fastest, where they are timed; others as long as there is time to compile.
 
         Raises:
             InputError: no kernels compute it, and `strict` refuses that.
@@ -207,11 +233,14 @@ class GraphCompiler:
             return Choice("inductor", why=kernel)
         if self.options.strict or not self.options.tunes:
             return Choice("autosched", kernel)
-        other = others.of(segment)
-        made: dict[Maker, Call] = {other.by: other.call, "eager": segment.module.forward}
+        made: dict[Maker, Call] = {}
+        if others.expected_s(segment) <= deadline.left_s:
+            other = others.of(segment)
+            made[other.by] = other.call
+        made["eager"] = segment.module.forward
         launched = {by: self._launched(call, segment) for by, call in made.items()}
         calls: dict[Maker, Call] = {"autosched": self._alone(segment, kernel), **launched}
-        seconds = seconds_of_segment(kernel, calls)
+        seconds = seconds_of_segment(kernel, calls, deadline)
         if isinstance(seconds, str):
             return Choice("inductor", why=f"the kernels cannot be timed: {seconds}")
         return _fastest(kernel, seconds)
@@ -227,6 +256,7 @@ class GraphCompiler:
         parts: tuple[Part, ...],
         kernels: Mapping[str, TracedKernel | str],
         others: Others,
+        deadline: Deadline,
     ) -> tuple[tuple[Part, ...], Mapping[Maker, float]]:
         """The parts of a graph, or the whole by others where that is faster; and the seconds of both."""
         known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
@@ -234,7 +264,7 @@ class GraphCompiler:
         whole = others.of(segment)
         left = [Part(segment, whole.call, Choice(whole.by))]
         calls: dict[Maker, Call] = {"autosched": self._call_of(divided, parts), whole.by: self._call_of(divided, left)}
-        seconds = seconds_of_graph(divided, known, calls)
+        seconds = seconds_of_graph(divided, known, calls, deadline)
         if isinstance(seconds, str):
             choice, seconds = Choice(whole.by, why=f"the parts cannot be timed: {seconds}"), {}
         else:
@@ -261,20 +291,10 @@ class GraphCompiler:
 def _stored(problem: TracedProblem) -> tuple[bytes, Target, int] | None:
     """A segment for another process; None where something in it has no bytes."""
     try:
-        return as_bytes(problem.traced.for_target(problem.target)), problem.target, _kernels_of(problem)
+        return as_bytes(problem.traced.for_target(problem.target)), problem.target, problem.times
     except Exception:
         # Operators of users have no bytes, and what cannot be cut says so in its search.
         return None
-
-
-def _kernels_of(problem: TracedProblem) -> int:
-    """The number of different kernels of all cuts of a segment; 1 where it cannot be cut, as its search says."""
-    try:
-        cuts = problem.traced.for_target(problem.target).cuts
-    except Exception:
-        # A search raises the same, and that is the reason of this segment alone.
-        return 1
-    return len({w.key for cut in cuts for w in cut.workloads})
 
 
 def _fastest(kernel: TracedKernel | None, seconds: Mapping[Maker, float]) -> Choice:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,6 +66,8 @@ class Others:
 
     graphs: bool = False
     _made: dict[str, Other] = field(default_factory=dict)
+    # Operators and seconds of every compilation.
+    _taken: list[tuple[int, float]] = field(default_factory=list)
 
     def whole(self, divided: DividedGraph) -> Segment:
         """The graph as others compute it."""
@@ -72,8 +75,17 @@ class Others:
 
     def of(self, segment: Segment) -> Other:
         if segment.key not in self._made:
+            begin = time.perf_counter()
             self._made[segment.key] = by_others(segment.module, segment.examples)
+            self._taken.append((segment.operators, time.perf_counter() - begin))
         return self._made[segment.key]
+
+    def expected_s(self, segment: Segment) -> float:
+        """Seconds to compile a segment, by its number of operators and those of earlier ones."""
+        if segment.key in self._made:
+            return 0.0
+        operators = sum(count for count, _ in self._taken)
+        return segment.operators * sum(s for _, s in self._taken) / max(1, operators)
 
 
 def parts_of(divided: DividedGraph, choices: Mapping[str, Choice], others: Others) -> tuple[Part, ...]:

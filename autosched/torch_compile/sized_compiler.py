@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from autosched.machine.deadline import Deadline
 from autosched.replaying.nearest import nearest_kernels, trials_of_nearest
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.graph_compiler import GraphCompiler, check_strict
@@ -149,7 +150,7 @@ class _AtSizes:
         if not (first and options.tunes):
             options = replace(options, mode="default")
         loaded = GraphCompiler(kind, options, report, None if first and options.tunes else nearest_kernels)
-        found = loaded.kernels(traced.problems)
+        found = loaded.kernels(traced.problems, Deadline.after(options.seconds))
         computing = {s.key for s, _ in traced.divided.problems if computes(s.module)}
         missing = [made for key, made in found.items() if isinstance(made, str) and key in computing]
         if missing:

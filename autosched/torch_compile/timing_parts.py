@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, fx
 
+from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.timing import interleaved, timer_for
 from autosched.torch_compile.graphs import on_data
 from autosched.torch_compile.others import Call
@@ -20,8 +21,10 @@ from autosched.tracing.callables.random_arguments import random_arguments, unkno
 from search_spaces import Target
 from tuning_logs.text import first_line
 
-# Rounds in which makers are compared; the median of so many is stable to some percent.
-_ROUNDS = 20
+# Rounds in which makers are compared; the median of so many is stable to some percent. Where they take longer than
+# `MOST_S`, calls take tenths of seconds, which differ less; the median of fewer than three may be a disturbed one.
+_ROUNDS, _LEAST_ROUNDS = 20, 3
+MOST_S = 4.0
 _SEED = 0
 
 Name = TypeVar("Name", bound=str)
@@ -32,13 +35,21 @@ def rounds_of_segment(kernel: TracedKernel, calls: Mapping[Name, Call]) -> dict[
     return _rounds(lambda: _arguments(kernel), calls, kernel.target)
 
 
-def seconds_of_segment(kernel: TracedKernel, calls: Mapping[Name, Call]) -> dict[Name, float] | str:
-    """Median latency of every call in place of a kernel, by name; or the reason that there is none."""
-    return _seconds(lambda: _arguments(kernel), calls, kernel.target)
+def seconds_of_segment(
+    kernel: TracedKernel, calls: Mapping[Name, Call], deadline: Deadline = NEVER
+) -> dict[Name, float] | str:
+    """Median latency of every call in place of a kernel, by name; or the reason that there is none.
+
+    After the deadline, in few rounds.
+    """
+    return _seconds(lambda: _arguments(kernel), calls, kernel.target, deadline)
 
 
 def seconds_of_graph(
-    divided: DividedGraph, kernels: Mapping[str, TracedKernel], calls: Mapping[Name, Call]
+    divided: DividedGraph,
+    kernels: Mapping[str, TracedKernel],
+    calls: Mapping[Name, Call],
+    deadline: Deadline = NEVER,
 ) -> dict[Name, float] | str:
     """The same of a whole graph. `kernels`: of segments, by their keys; these tell the ranges of integers.
 
@@ -48,7 +59,7 @@ def seconds_of_graph(
     # A position that every run moves on would end outside of what it is a position in.
     moved = frozenset(n for n in divided.writes if not divided.examples[n].is_floating_point())
     apart = {name: partial(_on_copies, call, moved) for name, call in calls.items()} if moved else calls
-    return _seconds(lambda: _inputs(divided, kernels), apart, targets[0]) if targets else {}
+    return _seconds(lambda: _inputs(divided, kernels), apart, targets[0], deadline) if targets else {}
 
 
 def _on_copies(call: Call, numbers: frozenset[int], *inputs: Tensor) -> Sequence[Any]:
@@ -56,14 +67,14 @@ def _on_copies(call: Call, numbers: frozenset[int], *inputs: Tensor) -> Sequence
 
 
 def _seconds(
-    draw: Callable[[], Sequence[Tensor]], calls: Mapping[Name, Call], target: Target
+    draw: Callable[[], Sequence[Tensor]], calls: Mapping[Name, Call], target: Target, deadline: Deadline = NEVER
 ) -> dict[Name, float] | str:
-    rounds = _rounds(draw, calls, target)
+    rounds = _rounds(draw, calls, target, deadline)
     return rounds if isinstance(rounds, str) else {name: statistics.median(taken) for name, taken in rounds.items()}
 
 
 def _rounds(
-    draw: Callable[[], Sequence[Tensor]], calls: Mapping[Name, Call], target: Target
+    draw: Callable[[], Sequence[Tensor]], calls: Mapping[Name, Call], target: Target, deadline: Deadline = NEVER
 ) -> dict[Name, list[float]] | str:
     # PyTorch raises where integers are divisors that must not be 0, and kernels end the process.
     names = sorted(calls, key=lambda name: name == "autosched")
@@ -73,7 +84,7 @@ def _rounds(
         with on_data(), torch.no_grad(), torch.random.fork_rng(gpus):
             given = draw()
             runs: dict[str, Callable[[], object]] = {name: partial(calls[name], *given) for name in names}
-            samples = interleaved(runs, _ROUNDS, timer_for(target, "hot"))
+            samples = interleaved(runs, _ROUNDS, timer_for(target, "hot"), deadline.within(MOST_S), _LEAST_ROUNDS)
     except Exception as error:
         # A user's model runs all the same.
         return f"{type(error).__name__}: {first_line(error)}"

@@ -10,26 +10,22 @@ import os
 import pickle
 import sys
 import threading
-import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from autosched.machine.deadline import Deadline
+from autosched.torch_compile.tuning_together import tune_together
 from autosched.tracing.callables.stored import from_bytes
 from autosched.tuning.progress import Progress
 from autosched.tuning.searching.preparation import Trials
-from autosched.tuning.tuner import tune
 from search_spaces import AutoschedError, Target
-
-# Time of a search for which none is left: every kernel has its first batch of trials.
-_LEAST_S = 1e-3
 
 
 @dataclass(frozen=True)
 class TuningWork:
-    """Traced functions as bytes, with their targets and the numbers of their kernels, and options as for `tune`.
+    """Traced functions as bytes, with their targets and the numbers of their calls, and options as for `tune`.
 
     `device`: the number of the GPU, None for a CPU. `seconds`: for all functions together.
     """
@@ -41,31 +37,20 @@ class TuningWork:
     log: str | None
 
 
-def shares(counts: Sequence[int], seconds: float | None) -> Iterator[float | None]:
-    """The seconds of each of several searches one after the other: of those left, by its part of the kernels left."""
-    begin = time.perf_counter()
-    for number, count in enumerate(counts):
-        left = None if seconds is None else seconds - (time.perf_counter() - begin)
-        yield None if left is None else max(left * count / sum(counts[number:]), _LEAST_S)
-
-
 def main() -> None:
     """Do the work that the input has."""
     work: TuningWork = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_the_input, daemon=True).start()
     if work.device is not None:
         torch.cuda.set_device(work.device)
-    failed = False
-    limits = shares([count for *_, count in work.traced], work.seconds)
-    for (stored, target, _), limit in zip(work.traced, limits, strict=True):
-        traced = from_bytes(stored, _absent, _absent).noted_for(target)
-        try:
-            tune(traced, target, work.trials, seconds=limit, log=work.log, on_progress=_show)
-        except AutoschedError as error:
-            # The others may have kernels all the same.
-            print(error, file=sys.stderr)
-            failed = True
-    sys.exit(int(failed))
+    functions = [
+        (from_bytes(stored, _absent, _absent).noted_for(target), target, times) for stored, target, times in work.traced
+    ]
+    errors = tune_together(functions, work.trials, Deadline.after(work.seconds), work.log, _show)
+    for error in filter(None, errors):
+        # The others may have kernels all the same.
+        print(f"{type(error).__name__}: {error}" if not isinstance(error, AutoschedError) else error, file=sys.stderr)
+    sys.exit(int(any(errors)))
 
 
 def _show(progress: Progress) -> None:

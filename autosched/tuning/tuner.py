@@ -7,6 +7,7 @@ import os
 from typing import overload
 
 import cost_models
+from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.policies import Policy
 from autosched.measuring import Measurer
 from autosched.strategies import StrategyFactory
@@ -87,7 +88,8 @@ def tune(
     distinct schedules in the log in the end, those of earlier runs included: a second call on the same log measures
     nothing again, and an interrupted search resumes; for a function, of every kernel. "auto" stops where less than 1 %
     is expected of three times as many. A record does not count if this version makes another kernel of its schedule.
-    `seconds` limits the time of the searches; finals take some more, and a kernel without any success goes on.
+    `seconds` limits the time of all this, finals included: what is being compiled or run then ends, and a kernel
+    without any success goes on until it has one.
     `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is the timing policy: with "cold" or "hot"
     caches, or launched by a CUDA "graph".
 
@@ -111,6 +113,7 @@ def tune(
         LogError: the log cannot be read or written, or has no folder.
     """
     check_seconds(seconds)
+    deadline = Deadline.after(seconds)
     prepare_one = functools.partial(
         prepare,
         trials=trials,
@@ -127,32 +130,30 @@ def tune(
     if isinstance(op, Traced):
         device = device_for(target, measurer is not None, backend)
         added = WeightedSearches(device, functools.partial(prepare_one, target=device))
-        return _tuned(op.for_target(device), added, measurer, seconds)
-    return run(prepare_one(op, target), measurer, seconds)
+        return _tuned(op.for_target(device), added, measurer, deadline)
+    return run(prepare_one(op, target), measurer, deadline)
 
 
-def _tuned(
-    traced: Traced, added: WeightedSearches, measurer: Measurer | None, seconds: float | None
-) -> TracedTuneResult:
+def _tuned(traced: Traced, added: WeightedSearches, measurer: Measurer | None, deadline: Deadline) -> TracedTuneResult:
     """All kernels of a function over one session, in the order of their expected gains."""
     added.add_cut(traced, 1.0)
     gradient = Gradient(added.searches, added.weights)
     if not all(search.complete for search in added.searches):
-        run_all(added.searches, gradient, measurer, seconds)
+        run_all(added.searches, gradient, measurer, deadline)
     for search in added.searches:
         if search.unfit is not None:
             raise search.unfit
     return TracedTuneResult(traced, spent_on(added.searches, added.weights(), gradient.turns))
 
 
-def run(search: Search, measurer: Measurer | None = None, seconds: float | None = None) -> TuneResult:
+def run(search: Search, measurer: Measurer | None = None, deadline: Deadline = NEVER) -> TuneResult:
     """The second part of `tune`: search, measuring on this machine unless a measurer is given.
 
     Raises:
         As `tune`.
     """
     if not search.complete:
-        run_all([search], Alone(search), measurer, seconds)
+        run_all([search], Alone(search), measurer, deadline)
     if search.unfit is not None:
         raise search.unfit
     return TuneResult.of(search)

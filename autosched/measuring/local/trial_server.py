@@ -7,7 +7,7 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -56,6 +56,9 @@ REPEATS = {"cpu": Repeats(least=5, most=50, budget_s=10e-3), "gpu": Repeats(leas
 # predictors; below some 40 µs the first two samples show it.
 _SHORT_S = 1e-3
 _WARM_UP = 2
+
+# A candidate that takes so many times as long as the fastest one, and at least so long, is not called again.
+_FAR, _FAR_S = 10.0, 0.25
 
 # The library's name in a contest; candidates have numbers.
 _LIBRARY = "library"
@@ -125,6 +128,21 @@ class _Candidate:
         return lambda: self.launcher.launch(addresses, [m.data_ptr() for m in memories])
 
 
+@dataclass
+class _Timed:
+    """A run that notes how long it took."""
+
+    run: Run
+    synchronize: Callable[[], None]
+    seconds: float = 0.0
+
+    def __call__(self) -> None:
+        begin = time.perf_counter()
+        self.run()
+        self.synchronize()
+        self.seconds = time.perf_counter() - begin
+
+
 class Workbench:
     """The data and the timer of one task: candidates are loaded, checked and timed on it."""
 
@@ -147,27 +165,34 @@ class Workbench:
         return self._library_latency()
 
     def trial(self, trial: Trial) -> Outcome:
-        begin, load_s, timing_s = time.perf_counter(), 0.0, 0.0
+        begin, load_s = time.perf_counter(), 0.0
         healthy = True
         try:
             with self._loaded(trial) as run, failing_as("run_error"):
                 load_s = time.perf_counter() - begin
-                # Whole, with the preparation of constants, which timing leaves out.
-                max_error = self._check.first(run)
-                prepared = run.prepared()
-                self._check.data.poison()
-                start = time.perf_counter()
-                latencies, timing = self._latencies(prepared, trial.best_s)
-                timing_s = time.perf_counter() - start
-                max_error = max(max_error, self._check.last())
-            found = Measurement("ok", latencies, max_error=max_error, slowdown=self._timer.slowdown, timing=timing)
+                found = self._measured(run, trial.best_s)
         except Failed as failure:
             found = Measurement(failure.status, detail=str(failure), max_error=failure.max_error)
             # A kernel that wrote outside its operands may have written anywhere in this process.
             healthy = failure.status != "out_of_bounds_write" and self._recover()
         seconds, facts = time.perf_counter() - begin, trial.compiled.facts
-        found = dataclasses.replace(found, facts=facts, seconds=seconds, load_s=load_s, timing_s=timing_s)
-        return Outcome(found, healthy)
+        return Outcome(dataclasses.replace(found, facts=facts, seconds=seconds, load_s=load_s), healthy)
+
+    def _measured(self, run: _Candidate, best_s: float | None) -> Measurement:
+        """The run checked and timed; once where it takes far longer than the best so far."""
+        # Whole, with the preparation of constants, which timing leaves out.
+        first = _Timed(run, self._check.synchronize)
+        max_error = self._check.first(first)
+        if best_s is not None and not run.program.prepared and first.seconds > max(_FAR * best_s, _FAR_S):
+            return Measurement("ok", (first.seconds,), max_error=max_error, timing="short", timing_s=first.seconds)
+        prepared = run.prepared()
+        self._check.data.poison()
+        start = time.perf_counter()
+        latencies, timing = self._latencies(prepared, best_s)
+        timing_s = time.perf_counter() - start
+        max_error = max(max_error, self._check.last())
+        slowdown = self._timer.slowdown
+        return Measurement("ok", latencies, max_error=max_error, slowdown=slowdown, timing=timing, timing_s=timing_s)
 
     def _latencies(self, run: Run, best_s: float | None) -> tuple[tuple[float, ...], Timing]:
         """The repeats; only two if both are hopelessly slower than the best so far."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import cost_models
+from autosched.machine.deadline import Deadline
 from autosched.machine.policies import Policy
 from autosched.measuring import Measurer
 from autosched.replaying.arguments import check_integer
@@ -51,7 +52,7 @@ def tune_many(
 
     `ops` are operators and traced functions, alone or each with a weight, such as the number of its calls; a kernel of
     a function counts once for every launch. `trials` is the number of schedules in the log in the end, for all of them
-    together; with "auto" each has as many as are worth it. `seconds` limits the time of the searches together, as for
+    together; with "auto" each has as many as are worth it. `seconds` limits the time of all together, as for
     `tune`. Each batch goes where it should take most off the sum. One session measures all of them: while one is
     measured, others are compiled and proposed, and they share one cost model. Everything else is as for `tune`: the log
     is the same, and a second call resumes where the first one ended.
@@ -65,6 +66,7 @@ def tune_many(
     given = checked(ops)
     check_trials(trials)
     check_seconds(seconds)
+    deadline = Deadline.after(seconds)
     check_integer("seed", seed, 0)
     device = device_for(target, measurer is not None, backend)
     prepare_one = functools.partial(
@@ -89,7 +91,7 @@ def tune_many(
     if on_progress is not None:
         show_together(added.searches, budget, on_progress)
     if not gradient.over or any(search.finals_due for search in added.searches):
-        run_all(added.searches, gradient, measurer, seconds)
+        run_all(added.searches, gradient, measurer, deadline)
     weights = tuple(weight for _, weight in given)
     return _result(cuts, weights, added, gradient, time.perf_counter() - begin)
 

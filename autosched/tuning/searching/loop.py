@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from autosched.measuring.measurer import BATCH, LostTrialError, MeasurerOf, UnfitWorkloadError
 from autosched.tuning.searching.batch import Batch, Candidate
 from autosched.tuning.searching.interruption import Interruption
 from autosched.tuning.searching.search import SearchOf
+from autosched.tuning.searching.time_limit import TimeLimit
 from tuning_logs import Measurement, TuningRecord
 
 _Search = SearchOf[Any]
@@ -59,25 +61,31 @@ _UnderWay = tuple[_Search, Batch]
 
 
 class Loop:
-    """Batches in flight in a measurer, until no search gets a batch or the user interrupts.
+    """Batches in flight in a measurer, until no search gets a batch, the time is over, or the user interrupts.
 
     If the measurer's capacity allows, `ahead` batches are in flight, and the next one is proposed without their
     results. That does not depend on timing: the same seeds and the same answers give the same searches.
     """
 
     def __init__(
-        self, measurer: MeasurerOf[Any], interruption: Interruption, scheduler: TaskScheduler, ahead: int = 2
+        self,
+        measurer: MeasurerOf[Any],
+        interruption: Interruption,
+        scheduler: TaskScheduler,
+        ahead: int = 2,
+        limit: TimeLimit | None = None,
     ) -> None:
         self._measurer = measurer
         self._interruption = interruption
         self._scheduler = scheduler
+        self._limit = limit or TimeLimit()
         self._ahead = max(1, min(ahead, measurer.capacity // BATCH))
         self._under_way: deque[_UnderWay] = deque()
         # Ended trials, from any thread.
         self._ended: SimpleQueue[tuple[_Search, Candidate]] = SimpleQueue()
 
     def run(self) -> None:
-        """Run to the end; or, once the interruption is set, until the present measurements have ended."""
+        """Run to the end; once the time is over or the interruption set, until the present measurements have ended."""
         while True:
             begin = time.perf_counter()
             self._fill()
@@ -91,11 +99,15 @@ class Loop:
             search.wall_s += time.perf_counter() - begin
 
     def _fill(self) -> None:
-        while len(self._under_way) < self._ahead and not self._interruption:
+        while len(self._under_way) < (1 if self._limit.deadline.over else self._ahead) and not self._interruption:
             search = self._scheduler.next()
             if search is None:
                 return
-            batch = search.propose(self._measurer.capacity)
+            if self._limit.ends(search):
+                self._scheduler.passed(search)
+                self._limit.end()
+                return
+            batch = search.propose(self._limit.most(self._measurer.capacity))
             if batch is None:
                 self._scheduler.passed(search)
                 continue
@@ -109,17 +121,27 @@ class Loop:
 
     def _await_oldest(self) -> None:
         """Record trials, of any batch, as they end, until all of the oldest batch have."""
-        cancelled = False
+        stopping = False
         search, oldest = self._under_way[0]
         while oldest.open:
-            if self._interruption and not cancelled:
-                cancelled = True
+            if self._interruption or self._limit.ends(search):
+                # Every time: what was compiled meanwhile waits, too.
                 self._measurer.cancel()
-                search.report("stopping")
-            ended = [self._ended.get()]
-            while not self._ended.empty():
-                ended.append(self._ended.get())
-            self._settle(ended)
+                if not stopping:
+                    search.report("stopping")
+                stopping = True
+            self._settle(self._next_ended())
+
+    def _next_ended(self) -> list[tuple[_Search, Candidate]]:
+        """Trials that have ended, once there are any; none when the time comes to its end before."""
+        left_s = self._limit.deadline.left_s
+        try:
+            ended = [self._ended.get(timeout=left_s if 0.0 < left_s < math.inf else None)]
+        except Empty:
+            return []
+        while not self._ended.empty():
+            ended.append(self._ended.get())
+        return ended
 
     def _settle(self, ended: Sequence[tuple[_Search, Candidate]]) -> None:
         """Have every search record its ended trials.
@@ -131,9 +153,13 @@ class Loop:
         broken: BaseException | None = None
         for search, candidate in ended:
             error = None if candidate.future.cancelled() else candidate.future.exception()
-            if candidate.future.cancelled() or isinstance(error, UnfitWorkloadError):
+            if isinstance(error, UnfitWorkloadError):
+                candidate.lost, search.unfit = True, error
+            elif candidate.future.cancelled():
                 candidate.lost = True
-                search.unfit = error if isinstance(error, UnfitWorkloadError) else search.unfit
+                if search.best_s is None and not self._interruption:
+                    # Another search's time was over: this one goes on.
+                    search.lose(candidate)
             elif isinstance(error, LostTrialError):
                 search.lose(candidate)
             elif error is not None:

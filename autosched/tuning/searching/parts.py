@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Protocol
 
 from search_spaces import Schedule, Target
-from tuning_logs import Subject, TuningRecord
+from tuning_logs import Measurement, Subject, TuningRecord
 from tuning_logs.ranking import standing
+
+# Rounds of finals at a time.
+ROUNDS = 15
+# Contests after the first of the most that a measurer holds, and twice as many rounds against the library.
+_CONTESTS_OF_TWO = 7 + 2
 
 
 class Space(Protocol):
@@ -55,6 +60,20 @@ class Finalists:
 
         Of schedules that share a binary, the timed one.
         """
+        return tuple(r.schedule for r in self._chosen(records))
+
+    def within(self, seconds: float, records: Iterable[TuningRecord]) -> tuple[Sequence[Schedule], int]:
+        """As many of the finalists, and rounds at a time, as finals of so many seconds allow; none if even two rounds
+        of two take longer.
+        """
+        given = tuple(records)
+        for most, rounds in ((self.most, ROUNDS), (8, ROUNDS), (4, 9), (2, 5), (2, 2)):
+            chosen = replace(self, most=min(most, self.most))._chosen(given)
+            if finals_s([r.measurement for r in chosen], rounds) <= seconds:
+                return tuple(r.schedule for r in chosen), rounds
+        return (), 0
+
+    def _chosen(self, records: Iterable[TuningRecord]) -> Sequence[TuningRecord]:
         timed = [r for r in standing(records) if r.measurement.ok and r.measurement.timing != "shared"]
         first = sorted(timed, key=lambda r: r.measurement.undisturbed_s)[: self.most]
         fastest = {
@@ -62,8 +81,18 @@ class Finalists:
             for r in first
             if r.measurement.undisturbed_s <= self.hopeless * first[0].measurement.undisturbed_s
         }
-        chosen = [r.schedule for r in timed if r.schedule in fastest]
+        chosen = [r for r in timed if r.schedule in fastest]
         return chosen if len(chosen) >= self.least else ()
+
+
+def finals_s(finalists: Sequence[Measurement], rounds: int) -> float:
+    """Seconds of finals, roughly: every finalist is tried once more and loaded, and takes part in so many rounds; two
+    of the fastest go on until one is clearly faster, and the winner meets the library.
+    """
+    if not finalists:
+        return 0.0
+    once = [m.load_s + rounds * m.latency_s for m in finalists]
+    return sum(m.seconds for m in finalists) + sum(once) + _CONTESTS_OF_TWO * 2 * min(once)
 
 
 # For workloads.

@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from autosched.machine.blas_threads import one_meanwhile
+from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.policies import Policy
 from autosched.measuring import failures
 from autosched.measuring.measurer import BATCH, MeasurerOf, Revising, UnfitWorkloadError
@@ -39,8 +40,6 @@ Ending = Literal["known", "trials", "converged", "exhausted", "time", "interrupt
 _FIRST_PART = 4
 _FIRST_BATCH = BATCH // _FIRST_PART
 _MOST_AHEAD = 3
-# Rounds of finals at a time.
-_FINAL_ROUNDS = 15
 
 T = TypeVar("T", bound=Space)
 
@@ -193,7 +192,7 @@ class SearchOf(Generic[T]):
         Lost schedules come first.
         """
         self._begin()
-        again, self._again = self._again, []
+        again, self._again = self._again[:capacity], self._again[capacity:]
         largest = max(BATCH, capacity // _MOST_AHEAD)
         size = min(max(largest // _FIRST_PART, self.known // 4), largest, capacity - len(again), self.left - len(again))
         begin = time.perf_counter()
@@ -279,23 +278,23 @@ class SearchOf(Generic[T]):
         elif self.sources.cold:
             self._heard += [r for r in records if r.measurement.ok]
 
-    def finish(self, measurer: MeasurerOf[Any], interruption: Interruption) -> None:
-        """Run the finals, if they are due and the user does not interrupt."""
+    def finish(self, measurer: MeasurerOf[Any], interruption: Interruption, deadline: Deadline = NEVER) -> None:
+        """Run the finals, if they are due and the user does not interrupt; where time is short, less or none."""
         begin = time.perf_counter()
-        if self.finals_due and not self.unfit and not interruption:
+        chosen, rounds = self.finalists.within(deadline.left_s, self.records) if self.finals_due else ((), 0)
+        if chosen and not self.unfit and not interruption:
             self.report("finals")
             self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
-            self._finals(measurer)
+            self._finals(measurer, [self.space.bind(schedule) for schedule in chosen], rounds)
         self.lost += len(self._again)
         self._again.clear()
         self.interrupted = bool(interruption)
         self.wall_s += time.perf_counter() - begin
 
-    def _finals(self, measurer: MeasurerOf[Any]) -> None:
-        finalists = [self.space.bind(schedule) for schedule in self.finalists.chosen(self.records)]
+    def _finals(self, measurer: MeasurerOf[Any], finalists: Sequence[Schedule], rounds: int) -> None:
         try:
             measurements = measurer.remeasure(
-                self.space.workload, finalists, _FINAL_ROUNDS, policy=self._policy, seed=next(self._seeds)
+                self.space.workload, finalists, rounds, policy=self._policy, seed=next(self._seeds)
             )
         finally:
             self._revise(measurer)

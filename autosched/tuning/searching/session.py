@@ -7,26 +7,29 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from autosched.kernels import first_use
+from autosched.machine.deadline import NEVER, Deadline
 from autosched.measuring.measurer import Measurer, Reservable
 from autosched.measuring.session import local_measurer
 from autosched.tuning.searching.interruption import interruptible
 from autosched.tuning.searching.loop import Loop, TaskScheduler
 from autosched.tuning.searching.search import Search
-from autosched.tuning.searching.time_limit import Until
+from autosched.tuning.searching.time_limit import TimeLimit
 
 # One is measured, one is compiled, and one is proposed, of up to three searches.
 _AHEAD_OF_SEVERAL = 3
+# Part of a limited time that is for finals: a search of a minute takes finals of some seconds.
+_FINALS_PART = 0.2
 
 
 def run_all(
     searches: Sequence[Search],
     scheduler: TaskScheduler,
     measurer: Measurer | None = None,
-    seconds: float | None = None,
+    deadline: Deadline = NEVER,
 ) -> None:
     """Search as `scheduler` says, all of one target, then hold finals; on this machine unless a measurer is given.
 
-    After `seconds` no search that has a kernel gets another batch.
+    After the deadline no search that has a kernel measures anything but what is being compiled or run.
 
     Raises:
         InputError: the measurer is in use, or for another target.
@@ -35,17 +38,16 @@ def run_all(
     """
     device = searches[0].space.target
     begin = time.perf_counter()
-    if seconds is not None:
-        scheduler = Until(scheduler, searches, begin + seconds)
+    limit = TimeLimit(deadline.part(1 - _FINALS_PART), searches)
     with interruptible() as interruption, ExitStack() as opened:
         # First of all: its workers may take seconds to start, in parallel with the following work.
         measurer = local_measurer(device) if measurer is None else measurer
         if here := isinstance(measurer, Reservable):
             opened.enter_context(measurer.reserved(device))
         searches[0].wall_s += time.perf_counter() - begin
-        Loop(measurer, interruption, scheduler, ahead=2 if len(searches) == 1 else _AHEAD_OF_SEVERAL).run()
-        for search in searches:
-            search.finish(measurer, interruption)
+        Loop(measurer, interruption, scheduler, 2 if len(searches) == 1 else _AHEAD_OF_SEVERAL, limit).run()
+        for number, search in enumerate(searches):
+            search.finish(measurer, interruption, deadline.part(1 / (len(searches) - number)))
     for search in searches:
         best = search.best
         if here and best is not None and any(best is tried for tried in (*search.trials, *search.finals)):

@@ -1,16 +1,19 @@
-"""The limit of a search's time."""
+"""The limit of the time of searches."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from autosched.tuning.searching.loop import TaskScheduler
-from autosched.tuning.searching.search import Search
+from autosched.machine.deadline import NEVER, Deadline
+from autosched.tuning.searching.search import SearchOf
 from search_spaces import InputError
-from tuning_logs import TuningRecord
+
+# Schedules of a batch before it is known how long one takes, and after the end, where one success is enough: several
+# are compiled at a time.
+_FEW = 4
 
 
 def check_seconds(seconds: object) -> None:
@@ -22,24 +25,35 @@ def check_seconds(seconds: object) -> None:
 
 
 @dataclass(frozen=True)
-class Until:
-    """Batches as `scheduler` says until `end_s`, by `time.perf_counter`; a search without a kernel goes on."""
+class TimeLimit:
+    """Searches until a deadline. Afterwards one without a kernel goes on until it has one."""
 
-    scheduler: TaskScheduler
-    searches: Sequence[Search]
-    end_s: float
+    deadline: Deadline = NEVER
+    searches: Sequence[SearchOf[Any]] = ()
+    _begin_s: float = field(init=False)
 
-    def next(self) -> Search | None:
-        chosen = self.scheduler.next()
-        if chosen is None or chosen.best_s is None or time.perf_counter() < self.end_s:
-            return chosen
-        self.scheduler.passed(chosen)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_begin_s", self.deadline.clock())
+
+    def ends(self, search: SearchOf[Any]) -> bool:
+        """True if the search is to measure no more."""
+        return self.deadline.over and search.best_s is not None
+
+    def end(self) -> None:
+        """Have all searches say that their time is over."""
         for search in self.searches:
             search.out_of_time = True
-        return None
 
-    def passed(self, search: Search) -> None:
-        self.scheduler.passed(search)
-
-    def observed(self, search: Search, records: Sequence[TuningRecord]) -> None:
-        self.scheduler.observed(search, records)
+    def most(self, capacity: int) -> int:
+        """Largest batch: what the time left suffices for, at the pace so far, if all that have none yet get one."""
+        left_s = self.deadline.left_s
+        if left_s == math.inf:
+            return capacity
+        waiting = sum(not search.granted for search in self.searches)
+        done = sum(search.known - search.known_before for search in self.searches)
+        if left_s == 0.0 or (not done and waiting > 1):
+            return _FEW
+        if not done:
+            return capacity
+        pace_s = (self.deadline.clock() - self._begin_s) / done
+        return max(1, min(capacity, int(left_s / max(1, waiting) / max(pace_s, 1e-6))))

@@ -17,6 +17,7 @@ import torch
 
 import autosched
 import best_spaces
+from autosched.machine.deadline import Deadline
 from autosched.machine.devices import cpu_target, gpu_target
 from autosched.machine.policies import Policy, check_timing, policy_text
 from autosched.machine.timing import (
@@ -57,6 +58,13 @@ def test_interleaving_calls_each_once_before_and_starts_every_round_with_another
     found = interleaved(calls, 4, FakeTimer())
     assert "".join(order) == "abc" + "abc" + "bca" + "cab" + "abc"
     assert found == {"a": [1.0, 6.0, 8.0, 10.0], "b": [2.0, 4.0, 9.0, 11.0], "c": [3.0, 5.0, 7.0, 12.0]}
+
+
+def test_after_a_deadline_there_are_few_rounds() -> None:
+    timer, calls = FakeTimer(), {"a": lambda: None, "b": lambda: None}
+    deadline = Deadline(9.5, lambda: float(timer.calls))
+    assert [len(taken) for taken in interleaved(calls, 20, timer, deadline, 3).values()] == [5, 5]
+    assert [len(taken) for taken in interleaved(calls, 20, timer, deadline, 3).values()] == [3, 3]
 
 
 def test_interleaving_nothing_gives_nothing() -> None:

@@ -73,6 +73,13 @@ def test_a_candidate_much_slower_than_the_best_is_abandoned_after_two_repeats(me
     assert slow.timing == "short"
 
 
+def test_a_candidate_that_takes_far_longer_than_the_best_is_called_once(measurer: LocalMeasurer) -> None:
+    fast, slow = measurer.measure(DOUBLING, [schedule("runs in ms:1.25"), schedule("runs in ms:300")])
+    assert len(fast.latencies_s) >= 2
+    assert (slow.status, slow.timing, len(slow.latencies_s)) == ("ok", "short", 1)
+    assert 0.3 <= slow.latency_s <= slow.timing_s < 0.6
+
+
 def test_a_short_candidate_is_judged_by_samples_taken_when_it_is_warm() -> None:
     # What disturbs its few samples makes it slower, too: a busy machine does that now and then, and not every time.
     for attempt in range(3):
@@ -94,7 +101,7 @@ def test_the_winner_of_finals_is_timed_in_turn_with_the_library_and_nobody_else(
     assert found is not None
     beside = [m for m in found if m.library_s]
     assert len(beside) == 1
-    assert len(beside[0].library_s) == len(beside[0].beside_library_s) == len(beside[0].paired_s) == 30
+    assert len(beside[0].library_s) == len(beside[0].beside_library_s) == len(beside[0].paired_s) == 2 * 6
     assert beside[0].paired_s != beside[0].latencies_s
 
 

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
-from autosched.torch_compile.tuning_process import TuningWork, shares
+from autosched.torch_compile.tuning_process import TuningWork
 from search_spaces import InputError
 
 NOTHING = TuningWork((), None, 1, None, None)
@@ -180,11 +179,3 @@ def test_modes_that_tune_first_are_not_tuned_in_the_background() -> None:
         Options.of("max-autotune", {"background": autosched.BackgroundTuning()})
     with pytest.raises(InputError, match="background=True is bool; expected BackgroundTuning"):
         Options.of(None, {"background": True})
-
-
-def test_a_limit_of_time_is_shared_by_the_kernels_that_are_left() -> None:
-    limits = shares([1, 3], 8.0)
-    assert next(limits) == pytest.approx(2.0, abs=0.1)
-    time.sleep(0.01)
-    assert next(limits) == pytest.approx(8.0, abs=0.1)
-    assert list(shares([1, 2], None)) == [None, None]
