@@ -17,7 +17,7 @@ _MULTIPLIED = ("float32", "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class SumOfProducts:
-    """out[axes] = relu(sum over the reduced axes of a · b + addends), the relu only where `relu` says so."""
+    """out[axes] = relu(sum over the reduced axes of a · b + addends), with the relu only where `relu` says so."""
 
     workload: Workload
     a: Access
@@ -45,7 +45,7 @@ class SumOfProducts:
         if not last.is_pointwise or last.axes != first.axes:
             return None
         before = _before_relu(last.expression, last.dtype)
-        terms = _terms(_unrounded(last.expression if before is None else before, last.dtype))
+        terms = _terms(last.expression if before is None else before, last.dtype)
         addends = tuple(t for t in terms if isinstance(t, Access) and t != own)
         inputs = {t.name for t in workload.inputs}
         if (
@@ -110,9 +110,10 @@ def _unrounded(expression: Expression, dtype: str) -> Expression:
             return expression
 
 
-def _terms(expression: Expression) -> list[Expression]:
-    match expression:
+def _terms(expression: Expression, dtype: str) -> list[Expression]:
+    """The terms of a sum. One call rounds it once, where PyTorch's several round after every term."""
+    match _unrounded(expression, dtype):
         case Apply("add", (first, second)):
-            return [*_terms(first), *_terms(second)]
-        case _:
-            return [expression]
+            return [*_terms(first, dtype), *_terms(second, dtype)]
+        case term:
+            return [term]

@@ -57,6 +57,8 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "slices": (lambda x, w, b: torch.addmm(b, x[:, 4:20], w[:, :16].t()), (e(8, 24), e(32, 24), e(32))),
     "bias and relu": (lambda x, w, b: F.relu(F.linear(x, w, b)), (e(8, 24), e(32, 24), e(32))),
     "residual": (torch.addmm, (e(8, 32), e(8, 24), e(24, 32))),
+    # PyTorch rounds the product before it adds.
+    "product and residual": (lambda x, w, y: x @ w + y, (e(8, 24), e(24, 32), e(8, 32))),
     "batch": (torch.matmul, (e(2, 3, 4, 8), e(2, 3, 8, 16))),
     "batch and residual": (torch.baddbmm, (e(2, 4, 5), e(2, 4, 8), e(2, 8, 5))),
 }
@@ -75,6 +77,13 @@ CONVOLUTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "one image": (lambda x, w: F.conv2d(x, w, padding=1), (image(1, 3, 9, 9), e(6, 3, 3, 3))),
     "one dimension": (lambda x, w: F.conv1d(x, w, padding=2), (e(2, 4, 16), e(6, 4, 5))),
     "three dimensions": (lambda x, w: F.conv3d(x, w, padding=1), (e(2, 4, 5, 6, 7), e(6, 4, 3, 3, 3))),
+}
+# oneDNN rounds twice there.
+BY_CUDNN_ALONE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "residual and relu": (
+        lambda x, w, b, y: F.relu(F.conv2d(x, w, b, padding=1) + y),
+        (image(2, 4, 8, 8), image(6, 4, 3, 3), e(6), image(2, 6, 8, 8)),
+    ),
 }
 QKV = (e(2, 3, 16, 8),) * 3
 ATTENTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
@@ -127,8 +136,7 @@ def test_a_named_operator_is_the_same_as_a_traced_one(workload: Workload) -> Non
     ("function", "inputs"),
     [
         (lambda x, w: F.gelu(x @ w), (e(8, 24), e(24, 32))),
-        # PyTorch rounds the product before it adds.
-        (lambda x, w, y: x @ w + y, (e(8, 24).half(), e(24, 32).half(), e(8, 32).half())),
+        (lambda x, w, b, y: F.linear(x, w, b) + y, (e(8, 24), e(32, 24), e(32), e(8, 32))),
         (lambda x, w: (x @ w).amax(-1), (e(8, 24), e(24, 32))),
         (lambda x, w: F.conv2d(F.pad(x, (1, 0, 1, 0)), w), (e(2, 4, 8, 8), e(6, 4, 3, 3))),
         (lambda x, w: F.conv2d(x + 1, w, padding=1), (e(2, 4, 8, 8), e(6, 4, 3, 3))),
@@ -166,9 +174,11 @@ def test_a_call_is_as_precise_as_pytorchs_switches_say() -> None:
 
 def test_a_gpu_has_other_libraries() -> None:
     gpu = target_named("nvidia-h100")
+    (residual,) = BY_CUDNN_ALONE.values()
+    assert library_call_of(workload_of(residual[0], *residual[1]), TARGET) is None
     names = [
         found.name
-        for function, inputs in (PRODUCTS["bias"], CONVOLUTIONS["relu"], ATTENTIONS["causal"])
+        for function, inputs in (PRODUCTS["bias"], residual, ATTENTIONS["causal"])
         if (found := library_call_of(workload_of(function, *inputs), gpu)) is not None
     ]
     assert names == ["cuBLAS", "cuDNN", "scaled_dot_product_attention"]
@@ -176,9 +186,9 @@ def test_a_gpu_has_other_libraries() -> None:
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.parametrize("name", [*PRODUCTS, *CONVOLUTIONS, *ATTENTIONS])
+@pytest.mark.parametrize("name", [*PRODUCTS, *CONVOLUTIONS, *ATTENTIONS, *BY_CUDNN_ALONE])
 def test_a_call_on_a_gpu_is_right(name: str) -> None:
-    function, inputs = {**PRODUCTS, **CONVOLUTIONS, **ATTENTIONS}[name]
+    function, inputs = {**PRODUCTS, **CONVOLUTIONS, **ATTENTIONS, **BY_CUDNN_ALONE}[name]
     workload = workload_of(function, *(x.half() for x in inputs))
     found = library_call_of(workload, devices.detect())
     assert found is not None
