@@ -310,7 +310,7 @@ def load_kernel(record: TuningRecord, workload: Workload | None = None) -> Kerne
         raise AutoschedError(f"{label}: the kernel is of the backend {record.backend!r}: {reason}")
     try:
         artefact = build(schedule.program, schedule.one_line, record.target, backend)
-        launcher = backend.load(artefact, schedule.program)
+        launcher = backends.load(backend, artefact, schedule.program)
     except (CompileError, LoadError) as error:
         raise AutoschedError(f"{record.workload.label}: the kernel cannot be built here: {error}") from error
     return checked_kernel(record, schedule, artefact, launcher, workload)
