@@ -263,7 +263,7 @@ def test_the_time_of_tuning_is_that_of_searches_finals_and_comparisons_together(
         begin = time.perf_counter()
         torch.testing.assert_close(called(x), model(x))
     # What is being measured ends, and the makers are timed in a few rounds; 500 trials of five kernels take minutes.
-    assert time.perf_counter() - begin < 12.0
+    assert time.perf_counter() - begin < 30.0
     assert reports[0].parts[0].seconds
     assert len({r.workload.key for r in TuningLog(tmp_path / "log.jsonl") if r.measurement.ok}) >= 5
 
