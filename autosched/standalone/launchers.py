@@ -36,6 +36,22 @@ class FileKernels(Protocol):
         ...
 
 
+class LaidOut(Protocol):
+    """A tensor in memory; `dtype` is PyTorch's name of its element type."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def effective_strides(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+
 # The allocator that functions take: torch.empty_strided, or one that puts guard bands around every tensor.
 ALLOCATE = "empty"
 # The function that checks the kernels before the first call.
@@ -62,7 +78,7 @@ PREPARED = '''\
 _KNOWN = {}
 
 
-def _prepared(name, tensor, made, fill, empty):
+def _prepared(name, tensor, made, fill):
     """A workspace that `fill` makes of a constant: once, and again in the same memory after the tensor has changed.
 
     Writes through `tensor.data` are not seen. In a CUDA graph that is captured without it, every replay makes it.
@@ -71,10 +87,10 @@ def _prepared(name, tensor, made, fill, empty):
     key = name, id(root), tensor.storage_offset(), tensor.stride()
     state = None if tensor.is_inference() else (tensor._version, tensor.data_ptr())
     known = _KNOWN.get(key)
-    if known is not None and known[0] == state and empty is torch.empty_strided:
+    if known is not None and known[0] == state:
         return known[1]
     captured = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-    kept = state is not None and not captured and empty is torch.empty_strided
+    kept = state is not None and not captured
     memory = known[1] if kept and known is not None else made()
     fill(memory)
     if kept:
@@ -128,7 +144,7 @@ def _preparation(
     """The lines that make a prepared workspace, a function that allocates it so far, of a constant."""
     name = variables[workspace]
     filled = [f"        {line}" for text in launches for line in text.split("\n")]
-    given = f'"{function} {workspace}", {variables[read]}, {name}, fill_{name}, {ALLOCATE}'
+    given = f'"{function} {workspace}", {variables[read]}, {name}, fill_{name}'
     return [f"    def fill_{name}({name}):", *filled, f"    {name} = _prepared({given})"]
 
 
@@ -147,10 +163,10 @@ def entry(function: str, launched: str, workload: Workload, reserved: tuple[str,
 def function_text(name: str, arguments: Sequence[str], lines: Iterable[str]) -> str:
     """A function of a file with these lines, which it indents."""
     body = "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
-    return f"def {name}({', '.join(arguments)}):\n{body}"
+    return f"{call(f'def {name}', *arguments)}:\n{body}"
 
 
-def check(name: str, tensor: Tensor, device: str) -> str:
+def check(name: str, tensor: LaidOut, device: str) -> str:
     """The call that checks an argument."""
     layout = [str(tensor.shape), str(tensor.effective_strides)]
     return call("_check", f'"{name}"', name, *layout, f"torch.{tensor.dtype}", device)

@@ -33,18 +33,16 @@ from best_spaces import build
 from isolated_python import IsolatedPython
 from needed import needs_gpu
 from row_kinds import kind_of
-from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload, ops, target_named
+from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload, ops
 from search_spaces import Tensor as TensorSpec
 from search_spaces.programs.statements import Load, Store, statements
-from search_spaces.programs.tile_program import TileProgram
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Gather, Integer, Literal, Position
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import OF_INTEGERS, OPERATORS
-from tuning_logs import Measurement, Provenance, TuningRecord
+from untuned_files import H200, tuned
 
-H200 = target_named("h200")
 # Runs a function of a file on saved tensors, and the file's self-test, where nothing of this project can be found.
 _CALL = """
 import sys, torch
@@ -57,25 +55,6 @@ assert module._self_test()
 ours = {name.partition(".")[0] for name in sys.modules} & {"autosched", "search_spaces", "tuning_logs", "cost_models"}
 assert not ours, ours
 """
-
-
-def tuned(workload: Workload, wanted: Callable[[Schedule], bool] = lambda schedule: True) -> Tuned:
-    """As if the first schedule drawn that is wanted had been the best, among those that the interpreter can run."""
-    space, rng = build(workload, H200), np.random.default_rng(0)
-    drawn = (s for _ in range(2000) for s in [space.sample(rng)] if wanted(s))
-    schedule = next(s for s in drawn if interpretable(s.program))
-    versions = (("torch", "2.9"), ("triton", "3.6"))
-    provenance = Provenance("0123456789ab", "cold", 0.0, 0, 0, versions)
-    return Tuned.of(
-        TuningRecord(workload, H200, schedule, Measurement("ok", (12.34e-6,)), provenance), schedule, workload
-    )
-
-
-def interpretable(program: TileProgram) -> bool:
-    """Triton's interpreter knows no Gluon, and no atomic addition by descriptor."""
-    moves = [s for k in program.kernels for s in statements(k.body) if isinstance(s, Load | Store)]
-    added = any(isinstance(s, Store) and s.atomic and s.via == "descriptor" for s in moves)
-    return not added and not any(k.launch.producer_warps for k in program.kernels)
 
 
 def by_pointers(schedule: Schedule) -> bool:
