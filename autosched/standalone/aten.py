@@ -98,6 +98,10 @@ def structure_text(structure: ResultTree, results: Sequence[str], what: str = "r
     return _tree_text(structure.spec, iter(leaves), what)
 
 
+def _are_keys(context: Any, parts: Sequence[str]) -> bool:
+    return isinstance(context, list) and len(context) == len(parts)
+
+
 def _tree_text(spec: TreeSpec, leaves: Iterator[str], what: str) -> str:
     if spec.is_leaf():
         return next(leaves)
@@ -106,6 +110,7 @@ def _tree_text(spec: TreeSpec, leaves: Iterator[str], what: str) -> str:
         return f"({', '.join(parts)},)" if parts else "()"
     if spec.type is list:
         return f"[{', '.join(parts)}]"
-    if spec.type is dict:
+    # Subclasses that are registered as dicts are, such as the outputs of models of transformers, become these.
+    if isinstance(spec.type, type) and issubclass(spec.type, dict) and _are_keys(spec.context, parts):
         return f"{{{', '.join(f'{key!r}: {part}' for key, part in zip(spec.context, parts, strict=True))}}}"
     raise InputError(f"{what} in a {spec.type.__name__} cannot be written to a stand-alone file; {_EXPECTED}")

@@ -234,7 +234,7 @@ def model_text(model: FileModel, found: Mapping[str, Tuned]) -> tuple[str, dict[
         main_text(launched, model.name, f"kernels {tuned_text(kernels, seconds)}"),
     ]
     remarks = [f"left to PyTorch: {text}" for traced in cut.values() for text in traced.left_to_pytorch]
-    remarks += [f"left to PyTorch: {len(part.graph.nodes)} operators: {part.why}" for part in left]
+    remarks += [f"left to PyTorch: {part.operators} operators: {part.why}" for part in left]
     head = head_text(f"{model.label}: {count_text(kernels)}", kernels, remarks)
     saved = {name: t for text in texts.values() for name, t in text.saved.items()}
     return file_text(head, launchers.imports, parts), {**whole.saved, **saved}

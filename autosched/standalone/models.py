@@ -125,6 +125,10 @@ class ModelPart:
     traced: TracedFunction | None
     why: str = ""
 
+    @property
+    def operators(self) -> int:
+        return sum(node.op == "call_function" for node in self.graph.nodes)
+
 
 @dataclass(frozen=True, eq=False)
 class Argument:

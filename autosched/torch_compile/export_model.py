@@ -67,7 +67,7 @@ def export_model(
 
 def without_data(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Tensors like these, none of which has data, or shares memory with another."""
-    with FakeTensorMode():
+    with FakeTensorMode(allow_non_fake_inputs=True):
         return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in tensors]
 
 
@@ -136,6 +136,8 @@ class _Captured:
         def flat(state: Mapping[str, Tensor], tensors: Sequence[Tensor]) -> list[Any]:
             leaves, structure = tree_flatten(stateless(state, tensors))
             structures.append(structure)
+            if others := [x for x in leaves if not isinstance(x, Tensor | int | float | str | None)]:
+                raise InputError(f"results in {type(others[0]).__name__} cannot be written to a stand-alone file")
             return leaves
 
         def compiler(_: Kind) -> Callable[..., Any]:

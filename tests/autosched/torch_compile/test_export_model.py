@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ import autosched
 from autosched.torch_compile import export_model as export_module
 from isolated_python import IsolatedPython
 from search_spaces import InputError, Workload
-from untuned_files import tuned
+from untuned_files import by_pointers, tuned
 
 WIDTH, ROWS, PLACES = 16, 3, 6
 # Calls the class of a file with each state and the inputs in turn, and runs its self-test, where nothing of this
@@ -31,11 +34,29 @@ states, calls = torch.load(given)
 results = []
 for state in states:
     model = getattr(module, name)(state)
-    results.append(([model(*inputs) for inputs in calls], calls))
+    results.append([model(*inputs) for inputs in calls])
 torch.save((results, states), made)
 assert module._self_test()
 ours = {name.partition(".")[0] for name in sys.modules} & {"autosched", "search_spaces", "tuning_logs", "cost_models"}
 assert not ours, ours
+"""
+
+# Calls a model before and after its weight has changed, and checks that what is prepared stays in between.
+_PREPARED = """
+import sys, torch
+file, given, made = sys.argv[1:]
+sys.path.insert(0, file.rpartition("/")[0])
+module = __import__(file.rpartition("/")[2].removesuffix(".py"))
+state, x = torch.load(given)
+model, results, states = module.Linear(state), [], []
+for factor in (1, 1, 2):
+    if factor > 1:
+        state["weight"].mul_(factor)
+    results.append(model(x))
+    states.append([known for known, _ in module._KNOWN.values()])
+assert len(states[0]) == 1
+assert states[0] == states[1] != states[2]
+torch.save(results, made)
 """
 
 
@@ -99,21 +120,149 @@ def isolated() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
     process.close()
 
 
-def test_a_model_computes_from_a_state_of_its_own_without_autosched(isolated: Any, tmp_path: Path) -> None:
-    path = autosched.export_model(decoder(0), *INPUTS, path=tmp_path / "decoder.py", target="h200")
-    assert path == tmp_path / "decoder.py"
-    text = path.read_text()
-    compile(text, str(path), "exec")
-    models = [decoder(0), decoder(1)]
-    states = [m.state_dict() for m in models]
-    calls = [INPUTS, (INPUTS[0] + 2, INPUTS[1] + 3, True)]
-    torch.save((states, calls), tmp_path / "given")
-    done = isolated("-c", _CALL, str(path), "Decoder", str(tmp_path / "given"), str(tmp_path / "made"))
+def exported(model: Any, inputs: tuple[Any, ...], folder: Path) -> Path:
+    return autosched.export_model(model, *inputs, path=folder / "standing_alone.py", target="h200")
+
+
+def run(isolated: Any, path: Path, name: str, states: list[Any], calls: list[Any]) -> tuple[list[Any], list[Any], str]:
+    """The results of every state's calls, the states afterwards, and what the self-test prints."""
+    torch.save((states, calls), path.with_name("given"))
+    done = isolated("-c", _CALL, str(path), name, str(path.with_name("given")), str(path.with_name("made")))
     assert done.returncode == 0, done.stderr
-    results, written = torch.load(tmp_path / "made")
-    for model, (made, _), state in zip(models, results, written, strict=True):
+    results, after = torch.load(path.with_name("made"))
+    return results, after, done.stdout
+
+
+def test_a_model_computes_with_any_state_and_writes_its_caches(isolated: Any, tmp_path: Path) -> None:
+    path = exported(decoder(0), INPUTS, tmp_path)
+    models, calls = [decoder(0), decoder(1)], [INPUTS, (INPUTS[0] + 2, INPUTS[1] + 3, True)]
+    results, states, printed = run(isolated, path, "Decoder", [m.state_dict() for m in models], calls)
+    for model, made, state in zip(models, results, states, strict=True):
         with torch.no_grad():
-            expected = [model(*inputs) for inputs in calls]
-        torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(made, [model(*inputs) for inputs in calls], rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(state, dict(model.state_dict()), rtol=1e-4, atol=1e-4)
-    assert done.stdout.startswith("Decoder: right")
+    assert printed.startswith("Decoder: right")
+    # Both layers are one function.
+    assert path.read_text().count("def launch_Decoder_") == 3
+
+
+class Attending(nn.Module):
+    """A layer of a transformer."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.norm, self.into, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, hidden), nn.Linear(hidden, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = (t.view(1, -1, 2, WIDTH // 2).transpose(1, 2) for t in self.into(self.norm(x)).chunk(3, -1))
+        x = x + self.out(F.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(x.shape))
+        made: Tensor = x + self.down(F.gelu(self.up(x)))
+        return made
+
+
+def test_segments_without_kernels_are_left_to_pytorchs_operators(
+    isolated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_up(workload: Workload, *_: Any, **__: Any) -> Any:
+        if any(80 in t.shape for t in workload.inputs):
+            raise InputError("it was never tuned")
+        return _kernel(workload)
+
+    monkeypatch.setattr(export_module, "look_up", look_up)
+    model, x = nn.Sequential(*map(Attending, (80, 80, 32, 32))).eval(), torch.randn(ROWS, WIDTH)
+    path = exported(model, (x,), tmp_path)
+    ((made,),), _, _ = run(isolated, path, "Sequential", [model.state_dict()], [(x,)])
+    torch.testing.assert_close(made, model(x).detach(), rtol=1e-4, atol=1e-4)
+    text = path.read_text()
+    assert "operators: it was never tuned" in text
+    assert "= _attention(" in text
+
+
+def test_weights_in_layouts_of_kernels_are_made_once(
+    isolated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_up(workload: Workload, *_: Any, **__: Any) -> Any:
+        return tuned(workload, lambda s: bool(s.program.prepared) and by_pointers(s))
+
+    monkeypatch.setattr(export_module, "look_up", look_up)
+    model, x = nn.Linear(21, 20, bias=False, dtype=torch.float16), torch.randn(32, 21).half()
+    path = exported(model, (x,), tmp_path)
+    torch.save((model.state_dict(), x), tmp_path / "given")
+    done = isolated("-c", _PREPARED, str(path), str(tmp_path / "given"), str(tmp_path / "made"))
+    assert done.returncode == 0, done.stderr
+    for made, factor in zip(torch.load(tmp_path / "made"), (1, 1, 2), strict=True):
+        torch.testing.assert_close(made, factor * model(x).detach(), rtol=1e-2, atol=1e-2)
+
+
+def loaded(path: Path) -> Any:
+    """The module of a file, in this process."""
+    found = importlib.util.spec_from_file_location("standing_alone", path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_other_states_and_inputs_than_the_models_are_refused(tmp_path: Path) -> None:
+    module, state = loaded(exported(decoder(0), INPUTS, tmp_path)), decoder(0).state_dict()
+    without = {name: t for name, t in state.items() if name != "layers.1.up.bias"}
+    for wrong, why in (
+        (without, r"layers\.1\.up\.bias is missing"),
+        ({**state, "layers.0.keys": torch.zeros(4, WIDTH)}, r"layers\.0\.keys: got \[4, 16\]"),
+        ({**state, "head.weight": state["head.weight"] + 1}, "embedding.weight and head.weight differ"),
+        ({**state, "layers.0.keys": torch.zeros(WIDTH, PLACES).t()}, "is written in place; expected a tensor of its"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            module.Decoder(wrong)
+    # Tied weights may be there once.
+    model = module.Decoder({name: t for name, t in state.items() if name != "embedding.weight"})
+    words, place, _ = INPUTS
+    for inputs, why in (
+        ((words, place, False), "scaled: got False; expected True"),
+        ((words, place), "inputs of the structure"),
+        ((words[:2], place, True), r"words: got \[2\]"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            model(*inputs)
+
+
+def test_a_compiled_model_is_exported_for_a_gpu_that_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    log = tmp_path / "log.jsonl"
+    with torch.no_grad():
+        compiled = autosched.compile(nn.Linear(8, 8), torch.randn(4, 8), options={"log": log})
+    text = compiled.export(tmp_path / "linear.py", "h200").read_text()
+    assert "class Linear:" in text
+    monkeypatch.undo()
+    with pytest.raises(InputError, match=r"no part of Linear can be exported with kernels: .* expected a GPU"):
+        compiled.export(tmp_path / "other.py")
+    assert not (tmp_path / "other.py").exists()
+
+
+def test_a_function_has_no_state(isolated: Any, tmp_path: Path) -> None:
+    def scaled(x: Tensor, y: Tensor) -> Tensor:
+        y.mul_(2)
+        return torch.softmax(x, -1) * y * torch.tensor([1.0, 2.0])
+
+    x, y = torch.randn(4, 2), torch.randn(4, 2)
+    path = exported(scaled, (x, y), tmp_path)
+    ((made,),), _, _ = run(isolated, path, "scaled", [{}], [(x, y)])
+    torch.testing.assert_close(made, scaled(x, y.clone()))
+
+
+def test_what_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    @dataclass
+    class Both:
+        x: Tensor
+
+    for function, why in (
+        (lambda x: Both(x + 1), "cannot be written to a stand-alone file"),
+        (lambda x: x.t_() + 1, "changes shapes or strides of its inputs"),
+    ):
+        with pytest.raises(InputError, match=why):
+            exported(function, (torch.randn(4, 3),), tmp_path)
+    assert list(tmp_path.iterdir()) == []

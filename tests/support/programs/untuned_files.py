@@ -33,3 +33,8 @@ def interpretable(program: TileProgram) -> bool:
     moves = [s for k in program.kernels for s in statements(k.body) if isinstance(s, Load | Store)]
     added = any(isinstance(s, Store) and s.atomic and s.via == "descriptor" for s in moves)
     return not added and not any(k.launch.producer_warps for k in program.kernels)
+
+
+def by_pointers(schedule: Schedule) -> bool:
+    moves = [s for k in schedule.program.kernels for s in statements(k.body) if isinstance(s, Load | Store)]
+    return all(s.via == "pointer" for s in moves)
