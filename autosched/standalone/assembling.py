@@ -66,7 +66,7 @@ class Launchers:
     def of(
         launched: Iterable[Workload], found: Mapping[str, Tuned], names: Identifiers, dropped: str = ""
     ) -> Launchers:
-        """Launchers of all launches; `found`: by the key of a workload; `dropped`: from the beginnings of their names."""
+        """Launchers of all launches; `found`: by the key of a workload; `dropped`: from the starts of their names."""
         ways: dict[LauncherKey, Workload] = {}
         for workload in launched:
             ways.setdefault(call_of(workload), workload)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch.utils._pytree import TreeSpec
 
 from autosched.backends.printing.scope import Identifiers
@@ -80,7 +80,12 @@ def node_text(node: fx.Node, names: Identifiers, exact: bool) -> str:
     def name_of(argument: Any) -> str | None:
         return names.of(argument, argument.name) if isinstance(argument, fx.Node) else None
 
-    return call_text(node.target, node.args, dict(node.kwargs), name_of, exact)
+    text, made = call_text(node.target, node.args, dict(node.kwargs), name_of, exact), node.meta.get("val")
+    # Without a tensor or a type among its arguments, it is of the default type.
+    usual = exact and not node.all_input_nodes and not node.kwargs.get("dtype")
+    if usual and isinstance(made, Tensor) and made.is_floating_point():
+        return f"{text}.to(_type({made.dtype}, exact))"
+    return text
 
 
 def structure_text(structure: ResultTree, results: Sequence[str], what: str = "results") -> str:
@@ -98,6 +103,11 @@ def structure_text(structure: ResultTree, results: Sequence[str], what: str = "r
     return _tree_text(structure.spec, iter(leaves), what)
 
 
+def tuple_text(parts: Sequence[str]) -> str:
+    """`(x, y)`, `(x,)`, `()`."""
+    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+
+
 def _are_keys(context: Any, parts: Sequence[str]) -> bool:
     return isinstance(context, list) and len(context) == len(parts)
 
@@ -107,7 +117,7 @@ def _tree_text(spec: TreeSpec, leaves: Iterator[str], what: str) -> str:
         return next(leaves)
     parts = [_tree_text(child, leaves, what) for child in spec.children()]
     if spec.type is tuple:
-        return f"({', '.join(parts)},)" if parts else "()"
+        return tuple_text(parts)
     if spec.type is list:
         return f"[{', '.join(parts)}]"
     # Subclasses that are registered as dicts are, such as the outputs of models of transformers, become these.

@@ -24,7 +24,7 @@ from torch import Tensor, fx
 from autosched.backends.printing.quoting import quoted
 from autosched.backends.printing.scope import INDENT, Identifiers, call
 from autosched.backends.triton.language.scope import python_identifiers
-from autosched.standalone.aten import literal, node_text, structure_text
+from autosched.standalone.aten import literal, node_text, structure_text, tuple_text
 from autosched.standalone.launchers import FIRST_CALL, LaidOut, check, function_text
 from autosched.standalone.traced_functions import SAVED, TracedText, let_go
 from autosched.tracing import TracedFunction
@@ -56,7 +56,8 @@ def _loaded(state):
     Raises ValueError where one is missing, or another one than the model has.
     """
     given = [[state[name] for name in names if name in state] for names, *_ in _STATE]
-    device = next((each[0].device for each in given if each), torch.empty(()).device)
+    usual = torch.empty((), device="cuda" if torch.cuda.is_available() else "cpu")
+    device = next((each[0].device for each in given if each), usual.device)
     saved, found = _saved(), []
     for (names, shape, strides, dtype, written), tensors in zip(_STATE, given):
         tensor = (tensors or [saved[name].to(device) for name in names if name in saved] or [None])[0]
@@ -258,7 +259,7 @@ class ModelText:
             raise InputError(f"{others[0].op} {others[0].target} cannot be written to a stand-alone file")
         lines = [f"{names.of(n, n.name)} = {node_text(n, names, exact=False)}" for n in called]
         results = [_as_expected(names.of(n, n.name), n.meta.get("val")) for n in nodes[-1].args[0]]
-        lines = let_go([*lines, f"return {_sequence(results)}"], {names.of(n, n.name) for n in called})
+        lines = let_go([*lines, f"return {tuple_text(results)}"], {names.of(n, n.name) for n in called})
         return function_text(self.called[part.key], [*given, "device"], lines)
 
     def launched_text(self) -> str:
@@ -334,10 +335,6 @@ class ModelText:
 
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _sequence(texts: Sequence[str]) -> str:
-    return f"({', '.join(texts)}{',' * (len(texts) == 1)})"
 
 
 def _as_expected(name: str, expected: Any) -> str:

@@ -27,7 +27,7 @@ from autosched.backends.printing.quoting import docstring
 from autosched.backends.printing.scope import Identifiers, call
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.checking.random_inputs import indexed_sizes
-from autosched.standalone.aten import call_text, node_text, structure_text, value_text
+from autosched.standalone.aten import call_text, node_text, structure_text, tuple_text, value_text
 from autosched.standalone.index_arguments import indexed_dimensions
 from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, LauncherKey, call_of, check, function_text
 from autosched.tracing.callables.function import TracedFunction
@@ -79,7 +79,8 @@ _ALIGNMENT_BYTES = 16
 class TracedText:
     """The functions of a file for a traced function.
 
-    `launchers`: names of launch functions, by their keys. `suffix`: of the names of all others but `function`.
+    `launchers`: names of launch functions, by their keys. `suffix`: of the names of all others but `function`, where
+    that is a part of a model, which returns a tuple of tensors.
     """
 
     traced: TracedFunction
@@ -143,10 +144,12 @@ class TracedText:
             if isinstance(value, Fallback) and value.operation not in done:
                 done.add(value.operation)
                 lines += self._called(value)
-        returned = structure_text(self.traced.structure, [self._read(r) for r in self.traced.results])
+        results = [self._read(r) for r in self.traced.results]
+        returned = tuple_text(results) if self.suffix else structure_text(self.traced.structure, results)
         if not any("device" in line for line in lines[1:]):
             del lines[0]
-        made = {self._name(v) for v in self.traced.made}
+        called = (v.operation for v in self.traced.made if isinstance(v, Fallback) and v.output is not None)
+        made = {*map(self._name, self.traced.made), *(self.names.of(operation, "results") for operation in called)}
         return function_text(name, [*arguments, ALLOCATE], let_go([*lines, f"return {returned}"], made))
 
     def _constants_line(self) -> list[str]:
@@ -271,13 +274,17 @@ class TracedText:
     def _listed(self) -> list[str]:
         if self.traced.structure.is_bare:
             return ["got = [got]"]
-        if self.traced.structure.is_tuple:
+        if self.traced.structure.is_tuple or self.suffix:
             return []
         return ["got = [x for x in torch.utils._pytree.tree_leaves(got) if isinstance(x, torch.Tensor)]"]
 
     def compared(self) -> list[str]:
         """Lines of the self-test that compute the expected results."""
-        constants = f"[*inputs, *_constants{self.suffix}(inputs[0].device)]" if self.constants else "inputs"
+        # PyTorch computes the others itself.
+        places = [str(n) for n, s in enumerate(self.constants) if not s.folded]
+        made = f"_constants{self.suffix}(inputs[0].device)"
+        chosen = made if len(places) == len(self.constants) else f"map({made}.__getitem__, [{', '.join(places)}])"
+        constants = f"[*inputs, *{chosen}]" if places else "inputs"
         reference = f"_reference{self.suffix}"
         return [
             *self._listed(),

@@ -177,7 +177,7 @@ class _Captured:
         return FileModel(
             name=name_of(self.stateless.model),
             parts=parts,
-            state=(*self._state(inputs[:first]), *self._constants(parts)),
+            state=(*self._state(inputs[:first], parts), *self._constants(parts)),
             inputs=tuple(
                 Argument(node, (name,), example)
                 for node, name, example in zip(inputs[first:], tensors, self.divided.examples[first:], strict=True)
@@ -189,15 +189,15 @@ class _Captured:
             writes=dict(zip((inputs[n] for n in writes), returned[count:], strict=True)),
         )
 
-    def _state(self, nodes: Sequence[fx.Node]) -> Iterator[Argument]:
-        """The parameters and buffers that the graph reads or writes."""
+    def _state(self, nodes: Sequence[fx.Node], parts: Sequence[ModelPart]) -> Iterator[Argument]:
+        """The parameters and buffers that parts take, or that are returned or written."""
         model = self.stateless.model
         kept = model.state_dict().keys() if isinstance(model, nn.Module) else ()
         names, written = self.stateless.names(), {self.divided.whole.inputs[n] for n in self.divided.writes}
         for node, (name, tensor), example in zip(
             nodes, self.stateless.tensors().items(), self.divided.examples[: len(nodes)], strict=True
         ):
-            if node.users or node in written:
+            if node.users or node in written or any(node in part.inputs for part in parts):
                 in_states = tuple(n for n in names[name] if n in kept)
                 yield Argument(node, in_states or names[name], example, None if in_states else tensor, node in written)
 

@@ -428,6 +428,15 @@ def test_small_constants_stand_in_the_text_and_large_ones_beside_it(tmp_path: Pa
     assert (tmp_path / "standing_alone.pt").stat().st_size < 20_000
 
 
+def test_constants_that_a_function_computes_itself_stand_in_the_file(tmp_path: Path) -> None:
+    shift = torch.randn(4)
+
+    def transformed(x: Tensor) -> Tensor:
+        return x @ torch.outer(torch.arange(8.0).cos(), torch.arange(4.0).sin()) + shift
+
+    check_traced(transformed, [torch.randn(6, 8)], tmp_path)
+
+
 def test_scans_stand_alone(tmp_path: Path) -> None:
     def recurrence(a: Tensor, x: Tensor) -> Tensor:
         made = associative_scan(

@@ -244,9 +244,10 @@ def test_a_compiled_model_is_exported_for_a_gpu_that_is_not_here(
 
 
 def test_a_function_has_no_state(isolated: Any, tmp_path: Path) -> None:
-    def scaled(x: Tensor, y: Tensor) -> Tensor:
+    def scaled(x: Tensor, y: Tensor) -> dict[str, Any]:
         y.mul_(2)
-        return torch.softmax(x, -1) * y * torch.tensor([1.0, 2.0])
+        made = torch.softmax(x, -1) * y * torch.tensor([1.0, 2.0])
+        return {"made": made, "others": [None, y[1:], 3, y]}
 
     x, y = torch.randn(4, 2), torch.randn(4, 2)
     path = exported(scaled, (x, y), tmp_path)
