@@ -17,6 +17,7 @@ from autosched.tracing.capture.rewriting.attention import OPERATOR as ATTENTION
 from search_spaces import InputError
 
 _EXPECTED = "expected tuples, lists and dicts"
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 # The name of a tensor of the graph; None for anything else.
 NameOf = Callable[[Any], str | None]
 
@@ -80,7 +81,9 @@ def node_text(node: fx.Node, names: Identifiers, exact: bool) -> str:
     def name_of(argument: Any) -> str | None:
         return names.of(argument, argument.name) if isinstance(argument, fx.Node) else None
 
-    text, made = call_text(node.target, node.args, dict(node.kwargs), name_of, exact), node.meta.get("val")
+    # A view of a result may need a copy where another library laid that out.
+    target = torch.ops.aten.reshape.default if node.target in _VIEWS else node.target
+    text, made = call_text(target, node.args, dict(node.kwargs), name_of, exact), node.meta.get("val")
     # Without a tensor or a type among its arguments, it is of the default type.
     usual = exact and not node.all_input_nodes and not node.kwargs.get("dtype")
     if usual and isinstance(made, Tensor) and made.is_floating_point():

@@ -337,6 +337,9 @@ def why_not_written(traced: TracedFunction) -> str | None:
         return "it changes tensors in place"
     if not traced.arguments:
         return "it takes no tensor"
+    called = (v.operation.target for v in traced.made if isinstance(v, Fallback))
+    if any(torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) for target in called):
+        return "it draws random numbers"
     try:
         for leaf in traced.arguments:
             TensorSpec(leaf.name, leaf.shape, leaf.dtype, leaf.strides)

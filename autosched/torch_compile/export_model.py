@@ -89,8 +89,6 @@ def write_model(
     def cut(segment: Segment, problem: TracedProblem | str) -> TracedFunction | str:
         if isinstance(problem, str):
             return problem
-        if any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in segment.graph.nodes):
-            return "it draws random numbers"
         try:
             made, tuned = fastest_cut(problem.traced.for_target(device), found)
         except (InputError, EmptySearchSpaceError) as error:
