@@ -12,11 +12,8 @@ from autosched.backends.printing.scope import Identifiers
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.source import is_gluon
 from autosched.machine.policies import policy_text
-from autosched.standalone.launchers import CHECK, PREPARED, FileKernels, LauncherKey, call_of, launcher
-from autosched.standalone.models import ATTENTION, EXPECT, READY, WRITE
-from autosched.standalone.references import HELPERS
-from autosched.standalone.self_test import PLACES
-from autosched.standalone.traced_functions import ALIGNED, INTO, LAID_OUT, TYPE, VIEW
+from autosched.standalone.called_functions import CALLED
+from autosched.standalone.launchers import CHECK, FileKernels, LauncherKey, call_of, launcher
 from autosched.standalone.triton_kernels import DESCRIPTOR, GLUON_DESCRIPTOR
 from autosched.standalone.tuned import Tuned, file_kernels
 from search_spaces import Workload
@@ -151,21 +148,7 @@ def tuned_text(kernels: Sequence[Tuned], seconds: float) -> str:
 def file_text(head: str, imports: Sequence[str], parts: Sequence[str]) -> str:
     """Everything in order, with the functions and imports that it needs."""
     body = "\n\n\n".join(parts)
-    helpers = {
-        **HELPERS,
-        "_prepared": PREPARED,
-        "_places": PLACES,
-        "_ready": READY,
-        "_write": WRITE,
-        "_expect": EXPECT,
-        "_attention": ATTENTION,
-        "_view": VIEW,
-        "_into": INTO,
-        "_aligned": ALIGNED,
-        "_laid_out": LAID_OUT,
-        "_type": TYPE,
-    }
-    used = [text for name, text in helpers.items() if re.search(rf"\b{name}\(", body)]
+    used = [text for name, text in CALLED.items() if re.search(rf"\b{name}\(", body)]
     before = body.index(CHECK)
     body = body[:before] + "\n\n\n".join([*used, body[before:]])
     standard = [line for pattern, line in _IMPORTS if re.search(rf"\b{pattern}", body)]

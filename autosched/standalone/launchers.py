@@ -72,36 +72,6 @@ def _check(name, tensor, shape, strides, dtype, device):
         raise ValueError(f"{name} begins at {tensor.data_ptr():#x}; expected a multiple of 16, as of {name}.clone()")'''
 
 
-# The function that fills prepared workspaces, and the calls that it saves.
-PREPARED = '''\
-# Constants in the layouts that kernels read, and the state of the tensors that they were made of.
-_KNOWN = {}
-
-
-def _prepared(name, tensor, made, fill):
-    """A workspace that `fill` makes of a constant: once, and again in the same memory after the tensor has changed.
-
-    Writes through `tensor.data` are not seen. In a CUDA graph that is captured without it, every replay makes it.
-    """
-    root = tensor if tensor._base is None else tensor._base
-    key = name, id(root), tensor.storage_offset(), tensor.stride()
-    state = None if tensor.is_inference() else (tensor._version, tensor.data_ptr())
-    known = _KNOWN.get(key)
-    if known is not None and known[0] == state:
-        return known[1]
-    captured = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-    kept = state is not None and not captured
-    memory = known[1] if kept and known is not None else made()
-    fill(memory)
-    if kept:
-        if tensor.is_cuda:
-            torch.cuda.current_stream(tensor.device).synchronize()
-        if known is None:
-            weakref.finalize(root, _KNOWN.pop, key, None)
-        _KNOWN[key] = state, memory
-    return memory'''
-
-
 def call_of(workload: Workload) -> LauncherKey:
     return workload.key, workload.canonical.inputs, workload.outputs
 

@@ -31,24 +31,6 @@ from autosched.tracing import TracedFunction
 from autosched.tracing.capture.result_tree import ResultTree
 from search_spaces import InputError
 
-READY = '''\
-def _ready(tensor, strides):
-    """The tensor, or a copy of it as kernels can read it."""
-    tensor = tensor.resolve_conj().resolve_neg()
-    if tensor.stride() == strides and tensor.data_ptr() % 16 == 0:
-        return tensor
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)'''
-EXPECT = '''\
-def _expect(name, given, wanted):
-    """Raise ValueError unless a number or text is the one that the model was exported with."""
-    if (type(given), given) != (type(wanted), wanted):
-        raise ValueError(f"{name}: got {given!r}; expected {wanted!r}")'''
-WRITE = '''\
-def _write(targets, values):
-    """Write a value to each target; values may lie in the memory of targets."""
-    written = {target.untyped_storage().data_ptr() for target in targets}
-    apart = [value.clone() if value.untyped_storage().data_ptr() in written else value for value in values]
-    torch._foreach_copy_(targets, apart)'''
 LOADED = '''\
 def _loaded(state):
     """The tensors of `_STATE`, all on one device: where they lie, or copied, if kernels cannot read them there.
@@ -76,13 +58,6 @@ def _loaded(state):
             tensor = torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(tensor)
         found.append(tensor)
     return found'''
-# PyTorch's attention in the layout that the operators behind it expect: heads next to their channels.
-ATTENTION = """\
-def _attention(query, key, value, mask, is_causal, scale, enable_gqa):
-    attend = torch.nn.functional.scaled_dot_product_attention
-    made = attend(query, key, value, mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
-    return made if made.dim() < 4 else made.transpose(-3, -2).contiguous().transpose(-3, -2)"""
-
 _STATE = """\
 # Parameters and buffers: names in a state dict, shape, strides, element type, and True where the model writes to it.
 _STATE = ["""

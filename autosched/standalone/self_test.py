@@ -101,12 +101,6 @@ def _random(shape, strides, dtype, generator, empty, integers=(-8, 9)):
     tensor.as_strided((span,), (1,)).copy_(drawn)
     return tensor'''
 
-PLACES = '''\
-def _places(shape, strides, dtype, generator, empty, size):
-    """Indices below `size`, different ones as far as there are as many."""
-    tensor = empty(shape, strides, dtype=dtype, device=generator.device)
-    return tensor.copy_(torch.arange(tensor.numel(), device=generator.device).remainder(size).reshape(shape))'''
-
 _ERROR = '''\
 # Float32 sums of at most {longest} terms, in whatever order, are off by the root of that many roundings, 2^-24 of the
 # largest each; twice that is allowed{dots}.

@@ -46,32 +46,6 @@ LARGEST_INLINED = 1024
 # Its path, in the text of the file.
 SAVED = "pathlib.Path(__file__).with_suffix('.pt')"
 
-VIEW = """\
-def _view(tensor, shape, strides, offset=0):
-    return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)"""
-# Tensor descriptors and vector loads need addresses aligned as PyTorch allocates them.
-ALIGNED = '''\
-def _aligned(tensor, span, offset):
-    """A copy of a part of a tensor's memory, which does not begin at a multiple of 16 bytes."""
-    return tensor.as_strided((span,), (1,), tensor.storage_offset() + offset).clone()'''
-TYPE = """\
-def _type(dtype, exact):
-    return torch.float64 if exact else dtype"""
-LAID_OUT = """\
-def _laid_out(tensor, strides):
-    if tensor.stride() == strides:
-        return tensor
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)"""
-INTO = '''\
-def _into(parts, empty):
-    """An allocator whose first tensors are these parts of others, where they are given."""
-    rest = iter(parts)
-
-    def allocate(shape, strides, **how):
-        part = next(rest, None)
-        return empty(shape, strides, **how) if part is None else part
-
-    return allocate'''
 _ALIGNMENT_BYTES = 16
 
 

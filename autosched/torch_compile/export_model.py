@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves
 
 from autosched.machine import devices
@@ -121,13 +122,17 @@ class _Captured:
         """That of a model for inputs like these.
 
         Raises:
-            InputError: a call does what no graph does, or it has tensors on several devices.
+            InputError: a call does what no graph does, or it has tensors on several devices, or none of plain memory.
         """
         from torch._functorch.aot_autograd import aot_function
 
         graphs: list[DividedGraph] = []
         structures: list[TreeSpec] = []
         weights = stateless.tensors()
+        for tensor in (*weights.values(), *examples):
+            if is_traceable_wrapper_subclass(tensor) or tensor.layout is not torch.strided:
+                kind = f"{type(tensor).__name__} of layout {tensor.layout}"
+                raise InputError(f"{name_of(stateless.model)} has a {kind}; expected tensors with strides")
         given = without_data([*weights.values(), *examples])
         state = dict(zip(weights, given, strict=False))
 

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 import autosched
 from autosched.torch_compile import export_model as export_module
 from isolated_python import IsolatedPython
+from needed import needs_gpu
 from search_spaces import InputError, Workload
 from untuned_files import by_pointers, tuned
 
@@ -255,6 +257,41 @@ def test_a_function_has_no_state(isolated: Any, tmp_path: Path) -> None:
     torch.testing.assert_close(made, scaled(x, y.clone()))
 
 
+# Calls a model on a GPU, then within a CUDA graph, each on a state of its own, and runs its self-test.
+_ON_GPU = """
+import sys, torch
+file, given, made = sys.argv[1:]
+sys.path.insert(0, file.rpartition("/")[0])
+module = __import__(file.rpartition("/")[2].removesuffix(".py"))
+state, (words, place, scaled) = torch.load(given, map_location="cuda")
+first = {name: t.clone() for name, t in state.items()}
+made_now = module.Decoder(first)(words, place, scaled)["logits"]
+model, graph = module.Decoder(state), torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    captured = model(words, place, scaled)["logits"]
+graph.replay()
+torch.cuda.synchronize()
+torch.save([(made_now.cpu(), first["layers.1.keys"].cpu()), (captured.cpu(), state["layers.1.keys"].cpu())], made)
+assert module._self_test()
+"""
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_file_runs_on_a_gpu_and_in_a_cuda_graph(tmp_path: Path) -> None:
+    model = decoder(0)
+    path = exported(model, INPUTS, tmp_path)
+    torch.save((model.state_dict(), INPUTS), tmp_path / "given")
+    arguments = [str(path), str(tmp_path / "given"), str(tmp_path / "made")]
+    done = subprocess.run([sys.executable, "-I", "-c", _ON_GPU, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "us with hot caches" in done.stdout
+    with torch.no_grad():
+        expected = model(*INPUTS)["logits"], model.layers[1].keys
+    for made in torch.load(tmp_path / "made"):
+        torch.testing.assert_close(made, expected, rtol=1e-3, atol=1e-3)
+
+
 def test_what_no_file_can_have_is_refused(tmp_path: Path) -> None:
     @dataclass
     class Both:
@@ -263,6 +300,7 @@ def test_what_no_file_can_have_is_refused(tmp_path: Path) -> None:
     for function, why in (
         (lambda x: Both(x + 1), "cannot be written to a stand-alone file"),
         (lambda x: x.t_() + 1, "changes shapes or strides of its inputs"),
+        (lambda x: torch.rand(3) + x, "it draws random numbers"),
     ):
         with pytest.raises(InputError, match=why):
             exported(function, (torch.randn(4, 3),), tmp_path)
