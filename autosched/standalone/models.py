@@ -200,7 +200,7 @@ class ModelText:
     def saved(self) -> dict[str, Tensor]:
         """The tensors that no state dict has, by name."""
         kept = {a.names[0]: a.default for a in self.model.state}
-        return {name: t.detach().cpu().clone() for name, t in kept.items() if t is not None}
+        return {name: _stored(t) for name, t in kept.items() if t is not None}
 
     def sizes(self) -> dict[str, int]:
         """The arguments used as indices, and the size of the smallest dimension that each indexes."""
@@ -310,6 +310,14 @@ class ModelText:
 
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def _stored(tensor: Tensor) -> Tensor:
+    """A copy of a tensor; one element of it, where all are the same, as of an empty cache."""
+    tensor = tensor.detach().cpu()
+    first = tensor.flatten()[:1].clone()
+    same = bool(tensor.numel()) and bool((tensor == first).all())
+    return first.expand(tensor.numel()).view(tensor.shape) if same else tensor.clone()
 
 
 def _as_expected(name: str, expected: Any) -> str:
