@@ -7,6 +7,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -247,15 +248,16 @@ def test_a_compiled_model_is_exported_for_a_gpu_that_is_not_here(
     assert not (tmp_path / "other.py").exists()
 
 
-def test_a_function_has_no_state(isolated: Any, tmp_path: Path) -> None:
+def test_a_function_has_no_state_and_returns_dicts(isolated: Any, tmp_path: Path) -> None:
     def scaled(x: Tensor, y: Tensor) -> dict[str, Any]:
         y.mul_(2)
         made = torch.softmax(x, -1) * y * torch.tensor([1.0, 2.0])
-        return {"made": made, "others": [None, y[1:], 3, y]}
+        return OrderedDict(made=made, others=[None, y[1:], 3, y])
 
     x, y = torch.randn(4, 2), torch.randn(4, 2)
     path = exported(scaled, (x, y), tmp_path)
     ((made,),), _, _ = run(isolated, path, "scaled", [{}], [(x, y)])
+    assert type(made) is dict
     torch.testing.assert_close(made, scaled(x, y.clone()))
 
 
