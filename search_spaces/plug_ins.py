@@ -35,7 +35,7 @@ def takes(function: object, call: str) -> bool:
     """True if `function` can be called like this, or if its signature is unknown, as of some built-in ones."""
     if not callable(function):
         return False
-    arguments = [a.strip() for a in call.partition("(")[2].rstrip(")").split(",")]
+    arguments = [a.strip() for a in call.partition("(")[2].rstrip(")").split(",") if a]
     named = [a.partition("=")[0] for a in arguments if "=" in a]
     try:
         inspect.signature(function).bind(*(a for a in arguments if "=" not in a), **dict.fromkeys(named))

@@ -35,11 +35,14 @@ class ChainSize:
 @dataclass(frozen=True)
 class Scheduling:
     """`why`: the reason that no kernel computes the workload, "" where one does. `is_dots`: it is made around dots of
-    two operands; `chain`: around dots that follow on dots."""
+    two operands; `chain`: around dots that follow on dots. `most_programs`: that can share the work of folds of folds,
+    a row each; None without such a limit.
+    """
 
     why: str = ""
     is_dots: bool = False
     chain: ChainSize | None = None
+    most_programs: int | None = None
 
 
 def scheduling_of(workload: Workload, chained: bool = False, computed: bool = False) -> Scheduling:
@@ -57,13 +60,15 @@ def scheduling_of(workload: Workload, chained: bool = False, computed: bool = Fa
     if product and (computed or product.multiplies_tensors):
         return Scheduling(is_dots=True)
     try:
-        structure_of(workload)
+        structure = structure_of(workload)
     except UnmatchedError as why:
         try:
             crossed_of(workload)
         except UnmatchedError:
             return Scheduling(str(why))
-    return Scheduling()
+        return Scheduling()
+    rows = math.prod(x.extent for x in structure.parallel)
+    return Scheduling(most_programs=rows if structure.kept else None)
 
 
 def has_dots(workload: Workload) -> bool:

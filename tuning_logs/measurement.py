@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from search_spaces import DataError
 from search_spaces.parsed_json import array, members, number, text, whole
 from search_spaces.plain_text import encodable
+from tuning_logs.library_choice import LibraryChoice
 
 Status = Literal[
     "ok",
@@ -121,7 +122,8 @@ class Measurement:
     device's slowdown during the repeats relative to its best (1: undisturbed): latencies are as measured, disturbed or
     not. `device` is the GPU's state at the time, from NVML. `library_s` are the vendor library's latencies in rounds
     with the winner of finals, and `beside_library_s` the winner's own; records of earlier versions have no such rounds,
-    but the library's latencies in those of `latencies_s`.
+    but the library's latencies in those of `latencies_s`. `library` is the choice between the kernel and a library's
+    call within a compiled model, None where none was made: models then launch the kernel.
     """
 
     status: Status
@@ -137,6 +139,7 @@ class Measurement:
     timing_s: float = 0.0
     library_s: tuple[float, ...] = ()
     beside_library_s: tuple[float, ...] = ()
+    library: LibraryChoice | None = None
 
     def __post_init__(self) -> None:
         if (self.status == "ok") != bool(self.latencies_s):
@@ -181,6 +184,8 @@ class Measurement:
             data["library_s"] = [float(f"{t:.6g}") for t in self.library_s]
         if self.beside_library_s:
             data["beside_library_s"] = [float(f"{t:.6g}") for t in self.beside_library_s]
+        if self.library:
+            data["library"] = self.library.to_json()
         if self.detail:
             data["detail"] = encodable(self.detail)
         if self.facts:
@@ -219,6 +224,7 @@ class Measurement:
             timing_s=number(given.get("timing_s", 0.0), "timing_s", most=LONGEST_S),
             library_s=_latencies(given, "library_s"),
             beside_library_s=_latencies(given, "beside_library_s"),
+            library=LibraryChoice.from_json(given["library"]) if "library" in given else None,
             timing=given.get("timing", "full"),
             device=DeviceState.from_json(given["device"]) if "device" in given else None,
         )

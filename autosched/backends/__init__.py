@@ -14,9 +14,10 @@ from __future__ import annotations
 import functools
 from importlib.metadata import EntryPoint, entry_points
 
-from autosched.backends.backend import Artefact, Backend, CompileError, Launcher, LoadError
+from autosched.backends.backend import Artefact, Backend, CompileError, Launcher, LoadError, load
 from search_spaces import InputError, Target, TargetUnavailableError
 from search_spaces.errors import did_you_mean
+from search_spaces.plug_ins import lacking
 
 __all__ = [
     "Artefact",
@@ -25,12 +26,20 @@ __all__ = [
     "Launcher",
     "LoadError",
     "for_target",
+    "load",
     "named",
     "usable",
     "why_not_serving",
 ]
 
 _GROUP = "autosched.backends"
+_OF_BACKENDS = (
+    "serves(target)",
+    "why_unavailable(target)",
+    "render(program, comment, target)",
+    "compile(source, program, target)",
+    "load(artefact, program)",
+)
 # Best first. Their modules are imported on demand.
 _OWN = (
     EntryPoint("triton", "autosched.backends.triton.backend:TritonBackend", _GROUP),
@@ -82,7 +91,7 @@ def named(name: str) -> Backend:
     """The backend of that name, as in records.
 
     Raises:
-        InputError: none of that name is installed.
+        InputError: none of that name is installed, or its class lacks a method.
     """
     installed = _installed()
     if not isinstance(name, str) or name not in installed:
@@ -91,6 +100,8 @@ def named(name: str) -> Backend:
             f"or a package with that entry point of {_GROUP}{did_you_mean(name, installed)}"
         )
     backend: Backend = installed[name].load()()
+    if installed[name] not in _OWN and (missing := lacking(backend, _OF_BACKENDS)):
+        raise InputError(f"backend {name!r}: {type(backend).__name__} has no {', no '.join(missing)}")
     return backend
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from search_spaces import Target, TileProgram
+from search_spaces.plug_ins import lacking
 from search_spaces.schedules.limits import Limits
 from tuning_logs import CompileFacts
 
@@ -146,3 +147,19 @@ class Backend(Protocol):
     def load(self, artefact: Artefact, program: TileProgram) -> Launcher:
         """Make it callable in this process. Raises LoadError."""
         ...
+
+
+# Of another package's launcher a search needs the calls alone; the others are needed by a kernel, hours later.
+_OF_LAUNCHERS = ("launch(addresses, prepared)", "prepare(number, constant, memory)", "unload()")
+
+
+def load(backend: Backend, artefact: Artefact, program: TileProgram) -> Launcher:
+    """The launcher of a backend.
+
+    Raises:
+        LoadError: as `backend.load`; or the launcher lacks a method.
+    """
+    launcher = backend.load(artefact, program)
+    if missing := lacking(launcher, _OF_LAUNCHERS):
+        raise LoadError(f"the launcher {launcher!r} of the backend {backend.name!r} has no {', no '.join(missing)}")
+    return launcher

@@ -80,6 +80,10 @@ class Kernel:
             return self
         return Kernel(self.record, self.schedule, self.artefact, self._launcher, workload)
 
+    def noted(self, record: TuningRecord) -> Kernel:
+        """The same kernel with another record of it."""
+        return Kernel(record, self.schedule, self.artefact, self._launcher, self.workload)
+
     @property
     def batched(self) -> BatchLauncher | None:
         """The launcher of its launches in batches; None where each is by itself. Inputs are in the code's `order`."""
@@ -306,7 +310,7 @@ def load_kernel(record: TuningRecord, workload: Workload | None = None) -> Kerne
         raise AutoschedError(f"{label}: the kernel is of the backend {record.backend!r}: {reason}")
     try:
         artefact = build(schedule.program, schedule.one_line, record.target, backend)
-        launcher = backend.load(artefact, schedule.program)
+        launcher = backends.load(backend, artefact, schedule.program)
     except (CompileError, LoadError) as error:
         raise AutoschedError(f"{record.workload.label}: the kernel cannot be built here: {error}") from error
     return checked_kernel(record, schedule, artefact, launcher, workload)

@@ -25,5 +25,5 @@ def from_bytes(stored: bytes, workload: Workload) -> Kernel:
     if record.workload.key != workload.key:
         raise ValueError(f"a kernel of {record.workload.key}; expected {workload.key}")
     schedule = replace(record.schedule, lowering=lambda _: program)
-    launcher = backends.named(record.backend).load(artefact, program)
+    launcher = backends.load(backends.named(record.backend), artefact, program)
     return checked_kernel(record, schedule, artefact, launcher, workload)

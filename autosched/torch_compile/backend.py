@@ -22,6 +22,7 @@ from autosched.torch_compile.reports import GraphReport, Kind, OnReport
 from autosched.torch_compile.sized_compiler import SizedCompiler
 from autosched.tracing.capture.rewriting.attention import keep_attention_whole
 from autosched.tracing.capture.rewriting.attention_gradients import with_operators, without_random_state
+from autosched.tracing.capture.rewriting.encoder_layers import write_encoder_layers_out
 
 _NO_LIMIT = 1 << 30
 # Takes a graph and its inputs without data, returns its function.
@@ -39,7 +40,8 @@ def autosched(
     """The backend "autosched" of torch.compile, by an entry point of the group `torch_dynamo_backends`.
 
     Raises:
-        InputError: an option is not allowed; or, with the option `strict`, something has no kernel.
+        InputError: an option is not allowed; or, with the option `strict`, something has no kernel. Dynamo wraps it in
+            a BackendCompilerFailed while it compiles.
     """
     return backend_of(Options.of(mode, options), _ignored)(graph, inputs)
 
@@ -85,6 +87,7 @@ def by_graphs(compiler: Callable[[Kind], GraphFunction]) -> Backend:
 
     def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         keep_attention_whole(graph.graph)
+        write_encoder_layers_out(graph.graph)
         graph.recompile()
         return apart(graph, inputs)
 

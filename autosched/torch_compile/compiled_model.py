@@ -20,7 +20,7 @@ from search_spaces import InputError
 
 
 def compile(
-    model: Callable[..., Any], *inputs: Any, mode: str = "default", options: Mapping[str, object] | None = None
+    model: Callable[..., Any], *inputs: Any, mode: str | None = None, options: Mapping[str, object] | None = None
 ) -> CompiledModel:
     """A model compiled for inputs of these shapes, element types, strides and devices, without Dynamo.
 
@@ -31,8 +31,7 @@ def compile(
     Raises:
         InputError: an option is not allowed; or, with `strict`, something has no kernel. And what the model raises.
     """
-    chosen = Options.of(None if mode == "default" else mode, options)
-    return CompiledModel(model, inputs, chosen)
+    return CompiledModel(model, inputs, Options.of(mode, options))
 
 
 @dataclass(frozen=True)

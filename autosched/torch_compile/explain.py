@@ -10,6 +10,11 @@ from autosched.torch_compile.backend import backend_of, compiled_once
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
 
+_NO_GRAPH = (
+    "no graph: the model computes nothing, or Dynamo skips it, as recurrent modules; "
+    "autosched.compile does without Dynamo"
+)
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -23,11 +28,11 @@ class Explanation:
         return sum(g.kernels for g in self.graphs)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.graphs)) or "no graph: the model computes nothing that Dynamo captures"
+        return "\n".join(map(str, self.graphs)) or _NO_GRAPH
 
 
 def explain(
-    model: Callable[..., Any], *inputs: Any, mode: str = "default", options: dict[str, object] | None = None
+    model: Callable[..., Any], *inputs: Any, mode: str | None = None, options: dict[str, object] | None = None
 ) -> Explanation:
     """Who computes every graph of `torch.compile(model, backend="autosched")` on these inputs, and what was left, why.
 
@@ -38,6 +43,6 @@ def explain(
         InputError: an option is not allowed. And what the model raises.
     """
     reports: list[GraphReport] = []
-    chosen = Options.of(None if mode == "default" else mode, options)
+    chosen = Options.of(mode, options)
     compiled_once(model, backend_of(chosen, reports.append), *inputs)
     return Explanation(tuple(reports))

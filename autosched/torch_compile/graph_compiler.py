@@ -17,7 +17,8 @@ from autosched.machine.deadline import NEVER, Deadline
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of, why_failed
-from autosched.torch_compile.kernel_cache import replay
+from autosched.torch_compile.kernel_cache import note, replay
+from autosched.torch_compile.library_choices import chosen, with_chosen
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, as_cuda_graph, by_others
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
@@ -29,7 +30,8 @@ from autosched.torch_compile.tuning_process import TuningWork
 from autosched.torch_compile.tuning_together import tune_together
 from autosched.tracing import TracedKernel, UncheckedWarning
 from autosched.tracing.callables.stored import as_bytes
-from search_spaces import AutoschedError, InputError, Target
+from search_spaces import AutoschedError, InputError, LogError, Target
+from tuning_logs import TuningRecord
 from tuning_logs.text import first_line
 
 _log = logging.getLogger(__name__)
@@ -102,6 +104,8 @@ class GraphCompiler:
         others: Others,
         deadline: Deadline = NEVER,
     ) -> tuple[tuple[Part, ...], GraphReport]:
+        if self.options.tunes and not self.options.strict:
+            kernels = self._with_libraries(divided, kernels, deadline)
         choices: dict[str, Choice] = {}
         # Those of most operators first: with others they are compared as long as there is time.
         ordered = sorted(divided.problems, key=lambda problem: -problem[0].operators * problem[1])
@@ -134,7 +138,7 @@ class GraphCompiler:
         """A graph by the kernels that logs have now, or as it was made before, whichever is faster."""
         divided, problems, others = graph
         try:
-            kernels = self.kernels(problems, NEVER)
+            kernels = self._with_libraries(divided, self.kernels(problems, NEVER), NEVER)
             tuned, tuned_report = self._of_kernels(divided, kernels, others)
             known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
             # Neither of them is what the user calls: CUDA graphs remember where inputs lay.
@@ -183,12 +187,39 @@ class GraphCompiler:
             if untuned is not None:
                 raise untuned
             load = self.load or replay
-            return load(problem.traced, problem.target, log=self.options.log)
+            kernel = load(problem.traced, problem.target, log=self.options.log)
+            return kernel if self.options.strict else with_chosen(kernel)
         except AutoschedError as error:
             return str(error)
         except Exception as error:
             # A user's model runs all the same.
             return why_failed(self.kind, error)
+
+    def choose_libraries(self, divided: DividedGraph, problems: Mapping[str, TracedProblem | str]) -> None:
+        """Note in the log which kernels of a graph a library's call replaces."""
+        self._with_libraries(divided, self.kernels(problems, NEVER), NEVER)
+
+    def _with_libraries(
+        self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str], deadline: Deadline
+    ) -> Mapping[str, TracedKernel | str]:
+        """The kernels with calls of libraries where these are faster, which is noted in the log, until the deadline."""
+        made, records = dict(kernels), dict[str, TuningRecord]()
+        for segment, _ in divided.problems:
+            if isinstance(kernel := kernels[segment.key], TracedKernel) and not deadline.over:
+                # What is chosen for one segment is for all. Kernels have tensors that the graph closes over.
+                with on_data():
+                    known = with_chosen(kernel.noted(records)) if records else kernel
+                    found = chosen(known, partial(self._alone, segment))
+                made[segment.key] = found.kernel
+                records |= found.records
+        if records:
+            noted = [k for k in made.values() if isinstance(k, TracedKernel)]
+            try:
+                note(noted, [*records.values()], self.options.log)
+            except LogError as error:
+                # The next process chooses again.
+                _log.warning("choices of libraries are not in the log: %s", error)
+        return made
 
     def _choice(self, segment: Segment, kernel: TracedKernel | str, others: Others, deadline: Deadline) -> Choice:
         """The maker of a segment: the fastest, where they are timed; others as long as there is time to compile.
@@ -279,4 +310,6 @@ def _fastest(kernel: TracedKernel | None, seconds: Mapping[Maker, float]) -> Cho
 def check_strict(options: Options, kind: Kind, operators: int, why: str) -> None:
     """Raise InputError where operators of a graph are to be left to others, and `strict` refuses that."""
     if options.strict:
-        raise InputError(f"strict: {operators} operators of the {kind} graph are left: {why}")
+        raise InputError(
+            f"strict: {operators} operators of the {kind} graph are left: {why}; without strict PyTorch computes them"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import operator
 import warnings
 from collections.abc import Iterator, Sequence
@@ -18,12 +19,15 @@ from autosched.machine.memory import ran_out
 from autosched.torch_compile.reports import Kind
 from autosched.tracing import TracedFunction
 from autosched.tracing.callables.function import trace_function
-from autosched.tracing.translation.translate import DefectWarning
+from autosched.tracing.translation.translate import DefectWarning, WithoutKernelError
+from autosched.tracing.values.values import Fallback
 from search_spaces import AutoschedError, InputError, Target
 from tuning_logs.text import first_line
 
 _higher_order = torch.ops.higher_order
 _COMPUTED_AGAIN = (_higher_order.run_and_save_rng_state, _higher_order.run_with_rng_state)
+# Operators that a message names for each reason: they have the same cause, and most models have hundreds.
+_NAMED = 3
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -49,13 +53,26 @@ def traced_or_why(
         names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
         with on_data():
             traced = trace_function(graph, _apart(inputs), not strict, names, static)
+    except WithoutKernelError as error:
+        return error.reason
     except AutoschedError as error:
         return str(error)
     except Exception as error:
         return why_failed(kind, error)
     if traced.launched:
         return traced
-    return "; ".join(["no operator has a kernel", *dict.fromkeys(traced.left_to_pytorch)])
+    return "; ".join(["no operator has a kernel", *_reasons(traced)])
+
+
+def _reasons(traced: TracedFunction) -> Iterator[str]:
+    """Every reason that operators have no kernel, with the first of them."""
+    operators: dict[str, dict[str, None]] = {}
+    for value in (step.values[0] for step in traced.steps):
+        if isinstance(value, Fallback):
+            operators.setdefault(value.operation.why, {})[value.called] = None
+    for why, called in operators.items():
+        others = len(called) - _NAMED
+        yield f"{', '.join(itertools.islice(called, _NAMED))}{f' and {others} others' if others > 0 else ''}: {why}"
 
 
 def why_failed(kind: Kind, error: Exception) -> str:

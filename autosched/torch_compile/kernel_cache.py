@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
@@ -21,13 +22,14 @@ from autosched.kernels.kernel import Kernel
 from autosched.kernels.stored import as_bytes, from_bytes
 from autosched.machine.devices import processor
 from autosched.machine.entries import sealed, unsealed, write_entry
+from autosched.replaying.arguments import log_path
 from autosched.replaying.replay import kernels_of_cuts, log_paths
 from autosched.replaying.replay import replay as from_logs
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.traced import loaded
 from search_spaces import Target, Workload
 from search_spaces.code_hash import code_hash
-from tuning_logs import user_log_path
+from tuning_logs import TuningLog, TuningRecord, user_log_path
 from tuning_logs.packing import may_hold
 
 _POLICY = "cold"
@@ -40,13 +42,34 @@ _KEY_DIGITS = 32
 
 def replay(traced: TracedFunction, target: Target, *, log: str | os.PathLike[str] | None = None) -> TracedKernel:
     """As `autosched.replay`, from the cache as far as it has the kernels."""
-    cut, logs = traced.for_target(target), _Logs(log)
-    code = code_hash("search_spaces", "autosched"), code_hash("tuning_logs")
-    versions = repr((target.key, environment(target), processor(target), sys.version_info, code))
+    cut, logs, versions = traced.for_target(target), _Logs(log), _versions(target)
     function = loaded(cut, kernels_of_cuts(cut, lambda workload: _kernel(workload, target, logs, versions)))
     assert isinstance(function, TracedKernel)
     function.ensure_right()
     return function
+
+
+def note(
+    functions: Iterable[TracedKernel], records: Sequence[TuningRecord], log: str | os.PathLike[str] | None
+) -> None:
+    """Append other records of these functions' kernels to the log that they are of. The cache has them as well then.
+
+    Raises:
+        LogError: as `TuningLog.append`.
+    """
+    kernels = [(kernel, _versions(f.target)) for f in functions for kernel in f.by_key.values()]
+    before, after = _Logs(log), _Logs(log)
+    known = [_key_of(kernel.workload, before, versions) for kernel, versions in kernels]
+    TuningLog(log_path(log)).append(*records)
+    for key, (kernel, versions) in zip(known, kernels, strict=True):
+        # Otherwise the log may have another one by now.
+        if key is not None and _path(key).exists() and (key := _key_of(kernel.workload, after, versions)) is not None:
+            _store(key, kernel)
+
+
+def _versions(target: Target) -> str:
+    code = code_hash("search_spaces", "autosched"), code_hash("tuning_logs")
+    return repr((target.key, environment(target), processor(target), sys.version_info, code))
 
 
 class _Logs:
@@ -80,20 +103,25 @@ def _digest(path: Path) -> str | None:
 
 
 def _kernel(workload: Workload, target: Target, logs: _Logs, versions: str) -> Kernel:
-    digests = logs.digests(workload)
-    key = None if digests is None else _key(repr((workload.key, workload.varying.key, versions, digests)))
+    key = _key_of(workload, logs, versions)
     if key is not None and (known := _read(key, workload)) is not None:
         return known
     kernel = from_logs(workload, target, log=logs.log)
-    # A stale record warns every time; and a log that was appended to meanwhile has no entry yet.
-    is_exact = kernel.artefact.facts.source == kernel.record.measurement.source
-    if key is not None and is_exact and _Logs(logs.log).digests(workload) == digests:
-        # Not every program has bytes; then the next process makes it anew.
-        with contextlib.suppress(Exception):
-            content = sealed(as_bytes(kernel))
-            write_entry(_path(key), content, _MOST_ENTRIES)
-            CacheArtifactManager.record_artifact(KernelArtifact.type(), key, content)
+    # A log that was appended to meanwhile has no entry yet.
+    if key is not None and _key_of(workload, _Logs(logs.log), versions) == key:
+        _store(key, kernel)
     return kernel
+
+
+def _store(key: str, kernel: Kernel) -> None:
+    # A stale record warns every time.
+    if kernel.artefact.facts.source != kernel.record.measurement.source:
+        return
+    # Not every program has bytes; then the next process makes it anew.
+    with contextlib.suppress(Exception):
+        content = sealed(as_bytes(kernel))
+        write_entry(_path(key), content, _MOST_ENTRIES)
+        CacheArtifactManager.record_artifact(KernelArtifact.type(), key, content)
 
 
 def _read(key: str, workload: Workload) -> Kernel | None:
@@ -122,7 +150,12 @@ class KernelArtifact(CacheArtifact):
         return "autosched_kernel"
 
 
-def _key(text: str) -> str:
+def _key_of(workload: Workload, logs: _Logs, versions: str) -> str | None:
+    """The key of a kernel's entry; None where the logs have no digests."""
+    digests = logs.digests(workload)
+    if digests is None:
+        return None
+    text = repr((workload.key, workload.varying.key, versions, digests))
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]
 
 

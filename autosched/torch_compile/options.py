@@ -51,10 +51,12 @@ class Options:
         """The options from what torch.compile passes on.
 
         Raises:
-            InputError: an option is not known, or has another type.
+            InputError: an option is not known, has another type, or is a mode other than `mode`.
         """
         usual = Options()
-        chosen = dict(given or {}) if mode is None else {**(given or {}), "mode": mode}
+        chosen = dict(given or {})
+        if mode is not None and chosen.setdefault("mode", mode) != mode:
+            raise InputError(f"mode={mode!r} and the option mode={chosen['mode']!r}; expected one of them")
         kinds: Mapping[str, type | tuple[type, ...]] = {
             "mode": str,
             "log": (str, os.PathLike, type(None)),

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 
 from autosched.torch_compile.graphs import on_data
 from autosched.torch_compile.others import Call, Other, by_others
-from autosched.torch_compile.reports import Maker, PartReport
+from autosched.torch_compile.reports import LibraryReport, Maker, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment, results_of
 from autosched.tracing import TracedKernel
 from search_spaces.workloads.strides import same_places
@@ -48,10 +48,13 @@ class Part:
         count = self.segment.operators
         if kernel is None:
             return PartReport(count, choice.by, why=choice.why, seconds=choice.seconds)
-        traced = kernel.traced
-        launches = len(traced.launched)
-        left, prepared = traced.left_to_pytorch, kernel.prepared_bytes
-        return PartReport(count, choice.by, 1, launches, left, seconds=choice.seconds, prepared_bytes=prepared)
+        launches = len(kernel.traced.launched) - len(kernel.by_library)
+        return PartReport(
+            *(count, choice.by, 1, launches, kernel.traced.left_to_pytorch),
+            seconds=choice.seconds,
+            prepared_bytes=kernel.prepared_bytes,
+            libraries=libraries_of(kernel),
+        )
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,13 @@ def reports_of(parts: Sequence[Part]) -> tuple[PartReport, ...]:
     first = {p.segment.key: p for p in reversed(parts)}
     counted = Counter(p.segment.key for p in parts)
     return tuple(replace(first[key].report, times=times) for key, times in counted.items())
+
+
+def libraries_of(kernel: TracedKernel) -> tuple[LibraryReport, ...]:
+    """The libraries' calls that were timed against kernels, for each workload of these."""
+    own = {w.key for w in kernel.traced.workloads}
+    found = [(w, each.record.measurement.library) for w, each, _ in kernel.replaceable if w.key in own]
+    return tuple(LibraryReport(w.label, c, kernel.calls_of(w.key)) for w, c in found if c is not None)
 
 
 def _left(divided: DividedGraph, segments: Sequence[Segment], choices: Mapping[str, Choice], others: Others) -> Part:

@@ -6,8 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tuning_logs.library_choice import LibraryChoice
+
 Kind = Literal["inference", "forward", "backward"]
 Maker = Literal["autosched", "inductor", "eager"]
+
+
+@dataclass(frozen=True)
+class LibraryReport:
+    """A workload that a library computes by one call, timed against its kernel. `calls`: of it, in that place."""
+
+    workload: str
+    choice: LibraryChoice
+    calls: int
 
 
 @dataclass(frozen=True)
@@ -17,7 +28,7 @@ class PartReport:
     `operators`: their number. `times`: how often the same part is in the graph. `kernels`: of autosched, launched by
     each. `left`: operators left to PyTorch by `autosched`, with reasons. `why`: reason that the maker is another.
     `seconds`: latency of the part by each maker that was timed. `prepared_bytes`: of copies of weights in the layouts
-    of kernels, of each.
+    of kernels, of each. `libraries`: what libraries may compute in the place of kernels, where that was timed.
     """
 
     operators: int
@@ -28,13 +39,24 @@ class PartReport:
     why: str = ""
     seconds: tuple[tuple[Maker, float], ...] = ()
     prepared_bytes: int = 0
+    libraries: tuple[LibraryReport, ...] = ()
 
     def __str__(self) -> str:
-        made = f"{self.kernels} kernel{'s' * (self.kernels != 1)}" if self.by == "autosched" else self.why
+        made = self._made if self.by == "autosched" else self.why
         if self.prepared_bytes:
             made += f", {self.prepared_bytes / 1e6:.2f} MB of weights in layouts of their own"
         head = f"{self.operators} operators by {self.by}: {made}{_timed(self.seconds)}"
-        return "\n".join([head, *(f"  left to PyTorch: {text}" for text in self.left)])
+        missed = [row for row in self.libraries if row.choice.is_faster and not row.choice.taken]
+        rows = [f"  {row.workload}: by {row.choice} alone, not among the other steps" for row in missed]
+        return "\n".join([head, *(f"  left to PyTorch: {text}" for text in self.left), *rows])
+
+    @property
+    def _made(self) -> str:
+        """`6 kernels, 1 of 7 by cuBLAS (1.04)`."""
+        called = [row for row in self.libraries if row.calls]
+        count = self.kernels + sum(row.calls for row in called)
+        calls = [f", {row.calls} of {count} by {row.choice.name} ({row.choice.ratio:.2f})" for row in called]
+        return f"{self.kernels} kernel{'s' * (self.kernels != 1)}{''.join(calls)}"
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,11 @@ _SEED = 0
 Name = TypeVar("Name", bound=str)
 
 
+def rounds_of_segment(kernel: TracedKernel, calls: Mapping[Name, Call]) -> dict[Name, list[float]] | str:
+    """Seconds of every call in place of a kernel, in interleaved rounds, by name; or the reason that there are none."""
+    return _rounds(lambda: _arguments(kernel), calls, kernel.target)
+
+
 def seconds_of_segment(
     kernel: TracedKernel, calls: Mapping[Name, Call], deadline: Deadline = NEVER
 ) -> dict[Name, float] | str:
@@ -64,6 +69,13 @@ def _on_copies(call: Call, numbers: frozenset[int], *inputs: Tensor) -> Sequence
 def _seconds(
     draw: Callable[[], Sequence[Tensor]], calls: Mapping[Name, Call], target: Target, deadline: Deadline = NEVER
 ) -> dict[Name, float] | str:
+    rounds = _rounds(draw, calls, target, deadline)
+    return rounds if isinstance(rounds, str) else {name: statistics.median(taken) for name, taken in rounds.items()}
+
+
+def _rounds(
+    draw: Callable[[], Sequence[Tensor]], calls: Mapping[Name, Call], target: Target, deadline: Deadline = NEVER
+) -> dict[Name, list[float]] | str:
     # PyTorch raises where integers are divisors that must not be 0, and kernels end the process.
     names = sorted(calls, key=lambda name: name == "autosched")
     gpus = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
@@ -76,7 +88,7 @@ def _seconds(
     except Exception as error:
         # A user's model runs all the same.
         return f"{type(error).__name__}: {first_line(error)}"
-    return {name: statistics.median(samples[name]) for name in calls}
+    return {name: samples[name] for name in calls}
 
 
 def _arguments(kernel: TracedKernel) -> list[Tensor]:

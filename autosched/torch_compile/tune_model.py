@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,9 @@ from torch.utils._pytree import tree_leaves
 
 from autosched.torch_compile.backend import GraphFunction, by_graphs, compiled_once
 from autosched.torch_compile.composition import boxed
+from autosched.torch_compile.graph_compiler import GraphCompiler
 from autosched.torch_compile.graphs import weights_of
+from autosched.torch_compile.options import Options
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph
@@ -22,6 +24,8 @@ from autosched.tuning.many.tune_many import tune_many
 from autosched.tuning.progress import OnProgress
 from autosched.tuning.searching.preparation import Trials
 from search_spaces import InputError, Target
+
+_SKIPPED = "Dynamo skips it; autosched.compile(…, mode='max-autotune') tunes without Dynamo"
 
 
 def tune_model(
@@ -37,28 +41,34 @@ def tune_model(
     """Search for the fastest kernels of all graphs that torch.compile makes of a model, into a log.
 
     The model is called once on these inputs, by PyTorch's operators, without a gradient: its graphs for inference are
-    tuned. `backward`: those of training instead, forward and backward. With that log `torch.compile(model,
-    backend="autosched")` then searches nothing. `target` is by default the device of the inputs, on a CPU with as many
-    threads as PyTorch has: what the backend looks up. `trials` are those of all kernels together; each goes where it
-    should take most off the sum of their times. `seconds` limits the time, as for `tune`.
+    tuned. `backward`: those of training instead, forward and backward. At last the kernels are compared with calls of
+    libraries (`library_choices`). With that log `torch.compile(model, backend="autosched")`
+    then searches nothing. `target` is by default the device of the inputs, on a CPU with as many threads as PyTorch
+    has: what the backend looks up. `trials` are those of all kernels together; each goes where it should take most off
+    the sum of their times. `seconds` limits the time, as for `tune`.
 
     Raises:
         InputError: no graph of it has a kernel; the message has the reasons. And as `tune_many`; and what the model
             raises.
     """
-    found = _Collector([], [])
+    found = _Collector([], [], [])
     with torch.set_grad_enabled(backward):
         results = compiled_once(model, by_graphs(found.of), *inputs, dynamic=False)
     if backward:
         _with_gradient(results)
     if not found.problems:
         name = getattr(model, "__name__", type(model).__name__)
-        reasons = "; ".join(dict.fromkeys(found.refused)) or "Dynamo captures none"
+        reasons = "; ".join(dict.fromkeys(found.refused)) or _SKIPPED
         raise InputError(f"no graph of {name} has a kernel: {reasons}")
     weighted = [(p.traced, p.times) for p in found.problems]
-    return tune_many(
+    results = tune_many(
         weighted, target or found.problems[0].target, trials, seconds=seconds, log=log, on_progress=on_progress
     )
+    if not results.interrupted:
+        for kind, divided, problems in found.graphs:
+            compiler = GraphCompiler(kind, Options(mode="reduce-overhead", log=log), lambda _: None)
+            compiler.choose_libraries(divided, problems)
+    return results
 
 
 def _with_gradient(results: Any) -> None:
@@ -90,17 +100,23 @@ def _leaves(result: Tensor) -> Iterator[Tensor]:
 
 @dataclass(frozen=True)
 class _Collector:
-    """Compilers that trace graphs and leave them as they are: segments with kernels, and the reasons of others."""
+    """Compilers that trace graphs and leave them as they are: segments with kernels, and the reasons of others.
+
+    `graphs`: with their distinct segments, by their keys.
+    """
 
     problems: list[TracedProblem]
     refused: list[str]
+    graphs: list[tuple[Kind, DividedGraph, Mapping[str, TracedProblem | str]]]
 
     def of(self, kind: Kind) -> GraphFunction:
         """The compiler of one kind of graphs."""
 
         def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             divided = DividedGraph.of(graph, inputs, weights_of(inputs, kind))
-            for problem in traced_problems(divided, kind, strict=False).values():
+            problems = traced_problems(divided, kind, strict=False)
+            self.graphs.append((kind, divided, problems))
+            for problem in problems.values():
                 if isinstance(problem, TracedProblem):
                     self.problems.append(problem)
                 else:

@@ -105,7 +105,7 @@ class _Copy:
         extents = dict(zip(axes, self.tensor.shape, strict=True))
         source = Access(self.tensor.name, tuple(map(axis_index, axes)))
         name = f"{self.workload.name}_relay_{self.tensor.name}"
-        return copying_kernel(name, source, extents, self.workspace, [axes[d] for d in self.order])
+        return copying_kernel(name, source, extents, self.workspace, [axis_index(axes[d]) for d in self.order])
 
 
 def _copy(workload: Workload, tensor: Tensor) -> _Copy | None:

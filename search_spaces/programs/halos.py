@@ -6,6 +6,9 @@ After:   halo: (h 10, w 18, k 64) = load x[n.0, p.0*8 - 1 : +10, q.0*16 - 1 : +1
          for r.0, s.0 in 3 x 3:
            a: (m 128, k 64) = halo[r.0 + m // 16, s.0 + m % 16, : +64]
 
+Joined:  a, a2, a3 = halo[r.0 + m // 16, 0 + m % 16 …], halo[…, 1 + …], halo[…, 2 + …]
+         ab: (m 128, k 32) = a, a2, a3, 0 along k        short k of all taps of a row, for one dot
+
 So each pixel is read once for all taps, and a window is the tile at an offset. (Halide's `compute_at` outside of the
 loops over a stencil; "halo" and "ghost zone" are the words of stencil codes.)
 """

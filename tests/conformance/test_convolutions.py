@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from autosched import backends
+from autosched import backends, trace
 from autosched.backends import spaces
 from autosched.backends.build import build
 from autosched.checking.correctness import error_ratio, expect
@@ -157,3 +157,20 @@ def test_kernels_of_convolutions_compile(name: str, target: str, backend: str) -
     device, maker = target_named(target), backends.named(backend)
     schedule = space_of(name, target, backend).sample(np.random.default_rng(1))
     assert build(schedule.program, schedule.one_line, device, maker).binaries
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_weights_of_many_dimensions_are_prepared_for_descriptors(rank: int) -> None:
+    """Those of a transposed convolution have two dimensions for each of the image's, and descriptors at most five."""
+    layer = (torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)[rank - 2](32, 40, 4, stride=2, padding=1)
+    workload, *_ = trace(layer, torch.empty(1, 32, *(4, 3, 5)[:rank])).for_target(H200).workloads
+    space = spaces.build(workload, H200, [backends.named("cuda")])
+    found: dict[Any, Schedule] = {}
+    for schedule in space.seeds():
+        if schedule.knobs["b_load"] == "prepared_k":
+            found.setdefault((schedule.knobs["a_load"], schedule.knobs["specialize"]), schedule)
+    assert ("im2col", "cooperative") in found
+    inputs = random_inputs(workload, seed=3)
+    for schedule in found.values():
+        check(workload, interpreted(workload, schedule.program, [x.double() for x in inputs]), inputs, schedule)
+        build(schedule.program, "transposed", H200, backends.named("cuda"))

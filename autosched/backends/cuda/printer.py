@@ -87,8 +87,8 @@ class Products(Protocol):
         """The device functions that the printed text uses."""
         ...
 
-    def load(self, s: Load | View, printer: KernelPrinter) -> bool:
-        """Load a tile that dots read from shared memory; False if the tile is loaded, or viewed, like any other."""
+    def load(self, s: Load | View | Fill | Interleave, printer: KernelPrinter) -> bool:
+        """Load a tile that dots read from shared memory; False if the tile is loaded, or made, like any other."""
         ...
 
     def printed(self, s: Statement, printer: KernelPrinter) -> None:
@@ -110,7 +110,7 @@ class NoProducts:
     anchored: Mapping[str, Layout] = {}
     functions: Sequence[str] = ()
 
-    def load(self, s: Load | View, printer: KernelPrinter) -> bool:
+    def load(self, s: Load | View | Fill | Interleave, printer: KernelPrinter) -> bool:
         return False
 
     def printed(self, s: Statement, printer: KernelPrinter) -> None:
@@ -233,7 +233,8 @@ class KernelPrinter:
                 if not self.products.load(statement, self):
                     self._rearranging.view(statement)
             case Fill():
-                self._arithmetic.fill(statement)
+                if not self.products.load(statement, self):
+                    self._arithmetic.fill(statement)
             case Dot():
                 self.products.dot(statement, self)
             case Map():
@@ -251,7 +252,8 @@ class KernelPrinter:
             case Deinterleave():
                 self._rearranging.take_apart(statement)
             case Interleave():
-                self._rearranging.put_together(statement)
+                if not self.products.load(statement, self):
+                    self._rearranging.put_together(statement)
             case Store():
                 self._memory.store(statement)
             case Prefetch():
@@ -290,7 +292,7 @@ class KernelPrinter:
             self.identifiers.of((word, s.variable), f"{variable}_{word}") for word in ("marked", "count", "turn")
         )
         at, marks = self.shared.claim(LISTED_BYTES * s.extent), self.tiles[s.marks]
-        scratch = self.exchange.written(marks, marks.tile.axes[0])
+        scratch = self.exchange.written(marks, marks.tile.axes[:1])
         self.block.write(f"int* const {listed} = reinterpret_cast<int*>(shared + {at});")
         found = call("list_marked", scratch.pointer, *self._first_and_end(s), listed)
         self.block.write(f"const int {count} = {found};")

@@ -146,7 +146,7 @@ class _Needs:
             with self._shared.taken():
                 self._shared.claim(LISTED_BYTES * s.extent)
                 tile = self._tiles[s.marks]
-                self._scratch(Scratch(tile, tile.axes[0]).bytes)
+                self._scratch(Scratch(tile, tile.axes[:1]).bytes)
                 self._staged_loop(as_one(s))
         else:
             self._staged_loop(s)
@@ -154,7 +154,7 @@ class _Needs:
     def _staged_loop(self, s: For) -> None:
         halos = list[HaloCopy]()
         if nest := around_halos(s, self.operands.halos, self.operands.staged):
-            halos = [nest.copy(x, self.printer, self.operands.stages) for x in nest.loads]
+            halos = [nest.copy(x, self.printer, self.operands.halos) for x in nest.loads]
             s = nest.loop
         loads = [x for x in s.body if isinstance(x, Load) and x.dst.name in self.operands.staged]
         depth = min(max(1, s.pipeline_stages), s.extent)
@@ -174,6 +174,8 @@ class _Needs:
             self._body(s.body, ring=True)
 
     def _is_asynchronous(self, load: Load) -> bool:
+        if load.dst.name in self.operands.halos:
+            return True
         stage = self.operands.stages[load.dst.name]
         size = bytes_at_once(self.printer.program.buffer(load.buffer), load, stage, self.printer.indexing)
         return is_asynchronous(self.printer.features, size)
@@ -213,7 +215,7 @@ class _Needs:
         """Registers of sums, of operands of a step, of loads through registers, and of the largest computed operand."""
         threads = self.printer.warps * WARP
         made = [self._tiles[x].elements // threads for x in self.operands.stages if x not in self.operands.staged]
-        sums = sum(math.prod(f.registers) for f in self.operands.sums.values())
+        sums = sum(f.sums for f in self.operands.sums.values())
         return KEPT_REGISTERS + sums + _parts(self.operands) + self._loaded() + max(made, default=0)
 
     def _loaded(self) -> int:

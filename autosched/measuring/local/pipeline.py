@@ -124,13 +124,14 @@ class TrialPipeline:
                 done += self._ran(job, result) if isinstance(result, Measurement) else self._gone(job, result)
             else:
                 done.append((job, result))
+        came_out = [(self._futures.pop(job), result) for job, result in done]
+        # The preparation of inputs times the vendor's library.
         if not (self._time_alone and self._pool.busy):
             for trial in self._held:
                 self._runner.submit(trial)
             self._held.clear()
-        came_out = [(self._futures.pop(job), result) for job, result in done]
-        oldest = next(iter(self._futures), None)
-        self._runner.start_next(oldest.task if oldest else None)
+            oldest = next(iter(self._futures), None)
+            self._runner.start_next(oldest.task if oldest else None)
         return came_out
 
     def _gone(self, trial: Trial, result: Result) -> list[tuple[Trial, Result]]:

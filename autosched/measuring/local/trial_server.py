@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from autosched.backends.backend import Backend, Launcher
+from autosched.backends.backend import Backend, Launcher, load
 from autosched.baselines.baselines import library_call, library_settings
 from autosched.checking.random_inputs import empty
 from autosched.checking.trial_data import Failed
@@ -258,7 +258,7 @@ class Workbench:
     def _loaded(self, trial: Trial) -> Iterator[_Candidate]:
         """The kernel of a trial on the data of the batch."""
         with failing_as("load_error"), self._check.memory_limit():
-            launcher = self._backends[trial.compiled.backend].load(trial.compiled, trial.program)
+            launcher = load(self._backends[trial.compiled.backend], trial.compiled, trial.program)
         try:
             yield _Candidate(launcher, trial.program, self._check)
         finally:

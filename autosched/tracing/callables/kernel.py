@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from autosched.baselines.library_calls import LibraryCall, library_call_of
 from autosched.kernels.kernel import Kernel
 from autosched.planning import Plan, Slot
 from autosched.tracing.callables.call_arguments import CallArguments, argument_of
@@ -17,9 +18,11 @@ from autosched.tracing.callables.steps import Draft, Reader, Region, ResultRegio
 from autosched.tracing.callables.whole_check import Claim, FirstUse
 from autosched.tracing.callables.writing import Writing
 from autosched.tracing.capture.capture import capture
+from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.values.values import Value
-from search_spaces import InputError, Target
+from search_spaces import InputError, Target, Workload
 from search_spaces.workloads.strides import same_places
+from tuning_logs import TuningRecord
 
 _BREAKS_GRAPHS = "the kernels of a traced function are no operator; those of one workload are, autosched.Kernel"
 
@@ -38,13 +41,22 @@ class TracedKernel:
     """A traced function, computed by tuned kernels: `kernel(*tensors)` returns the function's results.
 
     Tensors come in the function's order, with the shapes, element types and devices that it was traced with; one with
-    other strides is copied first. Forward only. `kernels` are those of the steps, in order.
+    other strides is copied first. Forward only. `kernels` are those of the steps, in order; `by_key` has them by the
+    keys of workloads, with those of other cuts. `by_library`: calls of libraries in the place of some, by the values
+    that they compute; none unless `with_library` made it.
 
     Calls of several threads and streams, and within CUDA graphs, are as those of `autosched.Kernel`.
     """
 
-    def __init__(self, traced: TracedFunction, kernels: Mapping[str, Kernel]) -> None:
-        """`kernels`: one for every workload of the function, by the workload's key.
+    def __init__(
+        self,
+        traced: TracedFunction,
+        kernels: Mapping[str, Kernel],
+        library: Collection[str] = frozenset(),
+        cuts: Sequence[TracedFunction] = (),
+    ) -> None:
+        """`kernels`: one for every workload of the function, by the workload's key; `library`: the keys of those that a
+        library computes by one call, where it can; `cuts`: other partitions of the function, and this one.
 
         Raises:
             InputError: they are for different devices.
@@ -52,7 +64,13 @@ class TracedKernel:
         self.traced = traced
         self.kernels = tuple(kernels[w.key] for w in traced.workloads)
         self._tuned = tuple(zip(traced.workloads, self.kernels, strict=True))
-        self._by_key = kernels
+        self.by_key, self.library = kernels, frozenset(library)
+        # Those with all of their kernels.
+        self.cuts = tuple(cut for cut in cuts or (traced,) if all(w.key in kernels for w in cut.workloads))
+        found = self._replaceable(traced) if library else ()
+        self.by_library: Mapping[Value, LibraryCall] = {
+            a.values[0]: call for a, call in found if a.workload.key in self.library
+        }
         self.trained = tuple(s.name for s in traced.leaves if s.trained)
         self.first_use = FirstUse(self._claim)
         # The results of most functions need no call of a pytree.
@@ -80,7 +98,7 @@ class TracedKernel:
         leaves = ordered_leaves(self.traced)
         draft = Draft(self.device, self.alignment, [Slot() for _ in leaves])
         there: dict[Value, Region] = {s: Region(n) for n, s in enumerate(leaves)}
-        memory = draft.add(self.traced, self._by_key, there)
+        memory = draft.add(self.traced, self.by_key, there, self.by_library)
         writing = Writing(self.traced, memory) if self.traced.written else None
         apart = writing.apart if writing is not None else lambda _, read: read
         values = (*self.traced.results, *(w.value for w in self.traced.written))
@@ -98,7 +116,7 @@ class TracedKernel:
         Only of a function that changes nothing.
         """
         leaves: dict[Value, Region] = dict(zip(ordered_leaves(self.traced), (*arguments, *constants), strict=True))
-        memory = draft.add(self.traced, self._by_key, leaves)
+        memory = draft.add(self.traced, self.by_key, leaves, self.by_library)
         return [ResultRegion.of(value, memory) for value in self.traced.results]
 
     def __repr__(self) -> str:
@@ -110,9 +128,44 @@ class TracedKernel:
 
     def again(self) -> TracedKernel:
         """The same for other weights: it keeps what it knows of the tensors that stay from call to call apart."""
-        made = TracedKernel(self.traced, self._by_key)
+        return self._made(self.by_key)
+
+    def with_library(self, keys: Collection[str], cut: TracedFunction) -> TracedKernel:
+        """The function in one of its cuts, with a library's call in the place of every kernel of these workloads, by
+        their keys.
+        """
+        made = TracedKernel(cut, self.by_key, keys, self.cuts)
+        if cut is self.traced:
+            made.first_use = self.first_use
+        return made
+
+    def noted(self, records: Mapping[str, TuningRecord]) -> TracedKernel:
+        """The same with these records of its kernels, by the keys of workloads."""
+        again = {key: k.noted(records[key]) if key in records else k for key, k in self.by_key.items()}
+        return self._made(again)
+
+    def _made(self, kernels: Mapping[str, Kernel]) -> TracedKernel:
+        made = TracedKernel(self.traced, kernels, self.library, self.cuts)
         made.first_use = self.first_use
         return made
+
+    @property
+    def replaceable(self) -> tuple[tuple[Workload, Kernel, LibraryCall], ...]:
+        """The distinct workloads of all cuts that a library computes by one call, with their kernels and that call."""
+        steps = [(a.workload, call) for cut in (self.traced, *self.cuts) for a, call in self._replaceable(cut)]
+        return tuple({w.key: (w, self.by_key[w.key], call) for w, call in reversed(steps)}.values())
+
+    def calls_of(self, key: str) -> int:
+        """The number of steps of a workload that a library computes."""
+        steps = (s.assembled for s in self.traced.steps if s.assembled and s.values[0] in self.by_library)
+        return sum(assembled.workload.key == key for assembled in steps)
+
+    def _replaceable(self, cut: TracedFunction) -> Iterator[tuple[Assembled, LibraryCall]]:
+        """The steps that a library computes by one call, which writes a tensor of its own."""
+        for assembled in (step.assembled for step in cut.steps if step.assembled):
+            alone = len(assembled.values) == 1 and assembled.values[0] not in cut.in_place
+            if alone and (call := library_call_of(assembled.workload, self.target)) is not None:
+                yield assembled, call
 
     @property
     def target(self) -> Target:
@@ -127,8 +180,9 @@ class TracedKernel:
     def prepared_bytes(self) -> int:
         """Bytes of weights in the layouts that its kernels read, in addition to the weights as they are given."""
         found: dict[tuple[str, Value, int], int] = {}
-        for assembled in (step.assembled for step in self.traced.steps if step.assembled):
-            constants = self._by_key[assembled.workload.key].called_as(assembled.workload).constants
+        launched = [s for s in self.traced.steps if s.values[0] not in self.by_library]
+        for assembled in (step.assembled for step in launched if step.assembled):
+            constants = self.by_key[assembled.workload.key].called_as(assembled.workload).constants
             if constants is not None:
                 for number, (place, size) in enumerate(zip(constants.places, constants.sizes, strict=True)):
                     found[assembled.workload.key, assembled.inputs[place].value, number] = size

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autosched.baselines.library_calls import LibraryCall
 from autosched.kernels.kernel import Kernel
 from autosched.planning import Call, Launch, Layout, Slot, Step
 from autosched.tracing.callables.function import TracedFunction
@@ -80,19 +81,28 @@ class Draft:
         self.slots.append(slot or Slot())
         return len(self.slots) - 1
 
-    def add(self, traced: TracedFunction, kernels: Mapping[str, Kernel], leaves: Regions) -> Regions:
+    def add(
+        self,
+        traced: TracedFunction,
+        kernels: Mapping[str, Kernel],
+        leaves: Regions,
+        by_library: Mapping[Value, LibraryCall],
+    ) -> Regions:
         """Add the steps of a function whose leaves lie there; returns the memory of all values.
 
-        `kernels`: by the key of a workload.
+        `kernels`: by the key of a workload; `by_library`: calls that compute values in the place of their kernels.
         """
         numbers = dict(leaves)
         for value in traced.made:
             numbers[value] = Region(self.add_slot())
         for value in traced.made:
-            self.slots[numbers[value].slot] = _slot(value, traced, numbers)
+            called = value in by_library
+            self.slots[numbers[value].slot] = Slot() if called else _slot(value, traced, numbers)
         operations: set[FallbackOperation] = set()
         for step in traced.steps:
-            if step.assembled is not None:
+            if step.assembled is not None and step.values[0] in by_library:
+                self.steps.append(_library_step(step.assembled, by_library[step.values[0]], numbers))
+            elif step.assembled is not None:
                 self._add_launch(step.assembled, kernels[step.assembled.workload.key], numbers)
             # What is in place was stored with its parts; the first of several results of one operation computes all.
             elif isinstance(value := step.values[0], Fallback) and value.operation not in operations:
@@ -148,6 +158,23 @@ class Draft:
 
         reads = tuple(slot_of(v, numbers) for v in operation.operands)
         return Call(run, reads, tuple(slot for slot, _, _ in kept))
+
+
+def _library_step(assembled: Assembled, call: LibraryCall, numbers: Regions) -> Call:
+    """A call of a library, which allocates its result."""
+    regions = [numbers[view.value] for view in assembled.inputs]
+    slots = [region.slot for region in regions]
+    begins = [region.begin + view.offset for region, view in zip(regions, assembled.inputs, strict=True)]
+    (value,), compute = assembled.values, call.compute
+    made, shape, strides = numbers[value].slot, tuple(value.shape), value.memory_strides
+    (out,) = assembled.workload.outputs
+    alike = (out.shape, out.effective_strides) == (shape, strides)
+
+    def run(tensors: list[Any]) -> None:
+        result = compute([tensors[slot] for slot in slots], begins)
+        tensors[made] = result if alike else result.as_strided(shape, strides, result.storage_offset())
+
+    return Call(run, tuple(slots), (made,))
 
 
 def _slot(value: Value, traced: TracedFunction, numbers: Regions) -> Slot:

@@ -117,7 +117,7 @@ def loaded(traced: Traced, kernels: Mapping[str, Kernel]) -> LoadedFunction:
     seconds = {key: kernel.record.measurement.latency_s for key, kernel in kernels.items()}
     match traced:
         case TracedFunction():
-            return TracedKernel(traced.fastest(seconds), kernels)
+            return TracedKernel(traced.fastest(seconds), kernels, cuts=traced.cuts)
         case DifferentiableFunction():
             return DifferentiableKernel(traced.fastest(seconds), kernels)
         case DynamicFunction():

@@ -18,7 +18,7 @@ from torch.fx.traceback import set_stack_trace
 from torch.overrides import TorchFunctionMode
 
 _TORCH = Path(torch.__file__).parent
-_TRACING = Path(__file__).parent.parent
+_PACKAGE = Path(__file__).parents[2]
 
 
 def user_line(node: fx.Node) -> str:
@@ -52,7 +52,7 @@ class LinesKept(TorchFunctionMode):
 
 
 def _users_frame() -> list[str]:
-    """The innermost frame that is neither of PyTorch nor of tracing, as Python prints it."""
+    """The innermost frame that is neither of PyTorch nor of this package, as Python prints it."""
     frame = sys._getframe(2)
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
@@ -62,7 +62,7 @@ def _users_frame() -> list[str]:
 
 
 def _is_ours(file: str) -> bool:
-    return file.startswith((f"{_TORCH}/", f"{_TRACING}/"))
+    return file.startswith((f"{_TORCH}/", f"{_PACKAGE}/"))
 
 
 def why_not_captured(error: Exception) -> str:
@@ -84,7 +84,7 @@ def why_not_captured(error: Exception) -> str:
 
 
 def _last_of_user(places: Iterable[tuple[Path, str, str]]) -> str:
-    """The last of these frames (file, line, code; outermost first) that is neither of PyTorch nor of tracing."""
+    """The last of these frames (file, line, code; outermost first) that is neither of PyTorch nor of this package."""
     users = [p for p in places if p[2] and not _is_ours(str(p[0]))]
     # A frame within PyTorch's modules is on behalf of a line above.
     return f"{users[-1][0].name}:{users[-1][1]}: {users[-1][2]}" if users else ""

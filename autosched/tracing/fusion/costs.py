@@ -19,9 +19,10 @@ _FLOPS_PER_BYTE = 10.0
 _DOT_FLOPS_PER_BYTE = 150.0
 # Accumulator columns that a program keeps in registers over the main loop.
 _TILE_COLUMNS = 256
-# Rows, and columns per iteration, of a program of a chain; and the programs that fill a device.
+# Rows, and columns per iteration, of a program of a chain.
 _TILE = 128
-_PROGRAMS = 100
+# Programs that fill a device.
+PROGRAMS = 100
 # Capacity of a program's registers in points: 128 for each thread of eight warps.
 _POINTS = 2**15
 
@@ -31,15 +32,17 @@ def cost(workload: Workload, chained: bool = False) -> float:
     if chained:
         chain = scheduling_of(workload, chained=True).chain
         assert chain is not None, "only what is chained products is taken for that"
-        busy = min(1.0, _programs(chain) / _PROGRAMS)
+        busy = min(1.0, _programs(chain) / PROGRAMS)
         pointwise, multiplied = _chained_operations(workload)
         # A dot of half the rows reads as much of its other operand.
         again = _TILE / _rows(chain)
         return LAUNCH_BYTES + work(workload.min_bytes, pointwise / busy, multiplied * again / busy)
+    most = scheduling_of(workload).most_programs
+    busy = 1.0 if most is None else min(1.0, most / PROGRAMS)
     multiplying = [s for s in workload.stages if s.is_contraction or (s.factors and has_dots(workload))]
     dots = sum(2.0 * s.points for s in multiplying)
     pointwise = workload.flops - dots + sum(map(_computed_again, multiplying))
-    return LAUNCH_BYTES + work(workload.min_bytes + _written_again(workload), pointwise, dots)
+    return LAUNCH_BYTES + work(workload.min_bytes + _written_again(workload), pointwise, dots) / busy
 
 
 def _computed_again(stage: Stage) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.fusion.chaining import DOUBT, chain_products
-from autosched.tracing.fusion.costs import cost
+from autosched.tracing.fusion.costs import PROGRAMS, cost
 from autosched.tracing.fusion.joining import Group, joined
 from autosched.tracing.fusion.least_costs import least_of_one, least_of_several
 from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
@@ -32,6 +32,7 @@ from autosched.tracing.fusion.split_points import (
 from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Fallback, Leaf, Product, Reduced, Scanned, Value, View
+from search_spaces.scheduling import scheduling_of
 from search_spaces.workloads.stages import MAX_EXTENT
 
 # Costs within this factor are equal: of values that cost the same to store, the one with most other readers is best.
@@ -85,8 +86,7 @@ class Step:
         (value,) = self.values
         if not isinstance(value, Fallback):
             return f"{value.name}, of {', '.join(o.name for o in value.operands)} where they are"
-        line = f" ({value.line})" if value.line else ""
-        return f"PyTorch's {value.operation.target}{line}: {value.operation.why}"
+        return f"PyTorch's {value.called}: {value.operation.why}"
 
 
 @dataclass
@@ -249,11 +249,11 @@ class Partition:
         waiting = [value]
         while waiting:
             fit = self._fit(waiting[-1])
-            if isinstance(fit.made, Assembled):
+            made = isinstance(fit.made, Assembled)
+            chosen = self._to_share(waiting[-1], fit) if made else self._to_store(waiting[-1], fit)
+            if made and chosen is None:
                 waiting.pop()
-                continue
-            chosen = self._to_store(waiting[-1], fit)
-            if chosen is not None:
+            elif chosen is not None:
                 self._store(chosen)
                 waiting.append(chosen)
             elif waiting[-1] in self._stored:
@@ -278,6 +278,21 @@ class Partition:
             return None
         # A tensor that only a chain makes unnecessary is not stored by the other partitions, either.
         return chosen if self.fusing.chained or chosen.elements <= _MOST_STORED else None
+
+    def _to_share(self, value: Value, fit: Fit) -> Value | None:
+        """The value to store so that more programs share the folds of folds of a kernel; None where that costs more."""
+        assert isinstance(fit.made, Assembled)
+        most = scheduling_of(fit.made.workload).most_programs
+        if most is None or most >= PROGRAMS:
+            return None
+        region = self.kernels.structures.region([value], self._stored)
+        chosen = self._cheapest(value, self._read_elsewhere(region))
+        if chosen is None:
+            return None
+        before, after, whole = self._fit(chosen).cost, self._fit(value, chosen).cost, fit.cost
+        if before is None or after is None or whole is None or before + after >= whole:
+            return None
+        return chosen
 
     def _read_elsewhere(self, region: Region) -> dict[Value, int]:
         """For each value the region computes, the number of its consumers outside of the region."""

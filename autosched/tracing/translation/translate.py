@@ -112,6 +112,18 @@ def translate(
     return _Translator(captured, names, allow_fallback, eager).translation
 
 
+class WithoutKernelError(InputError):
+    """An operator is not supported, and may not be left to PyTorch."""
+
+    @property
+    def reason(self) -> str:
+        """The message without the advice for callers of `trace`."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return f"{self.reason}; trace(..., allow_fallback=True) leaves it to PyTorch"
+
+
 @dataclass(frozen=True)
 class _Unread:
     """A constant that kernels cannot read, with the reason. Values computed from it alone may be readable again."""
@@ -264,9 +276,7 @@ class _Translator:
         return read, {name: _as_tensor(given) for name, given in keywords.items()}
 
     def _refused(self, node: fx.Node, why: str) -> InputError:
-        return InputError(
-            f"{where(node)} is not supported: {why}; trace(..., allow_fallback=True) leaves it to PyTorch"
-        )
+        return WithoutKernelError(f"{where(node)} is not supported: {why}")
 
     def _note_origin(self, made: Any, origin: str) -> None:
         """Record this operation as the origin of all new values."""
@@ -354,7 +364,7 @@ def _why_unreadable(value: Value) -> str:
         return f"{value.name} is a number that depends on data; expected tensors"
     if value.dtype in DTYPES:
         return f"{value.name} has a shape that depends on data; expected one that does not"
-    return f"{value.name} is {value.dtype}; expected one of {', '.join(DTYPES)}"
+    return f"an operand is {value.dtype}; expected one of {', '.join(DTYPES)}"
 
 
 def rule_of(name: str, overload: str) -> Callable[..., Any] | None:

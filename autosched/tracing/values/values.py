@@ -327,6 +327,11 @@ class Fallback(Value):
     output: int | None = None
 
     @property
+    def called(self) -> str:
+        """The operator and the user's line, as far as that is known."""
+        return f"{self.operation.target} ({self.line})" if self.line else str(self.operation.target)
+
+    @property
     def by_kernels(self) -> bool:
         return False
 

@@ -19,7 +19,6 @@ from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.features import multiplied
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
-from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule, only
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype, is_promoted
@@ -47,12 +46,12 @@ def batch_axis(form: Contraction) -> Axis:
     return min(form.batch, key=lambda x: output.effective_strides[places[x.name]])
 
 
-def batch_tiling(form: Contraction, target: Target, offers: Offers) -> tuple[Decision, ...]:
-    """The decision for a batch of products whose rows are shorter than a line; without a choice for some backends."""
-    if not form.batch or not _is_small(form) or not _has_units(form, target) or not _is_sliced(form):
+def batch_tiling(form: Contraction, target: Target, several: bool) -> tuple[Decision, ...]:
+    """The decision for a batch of products whose rows are shorter than a line; without a choice unless `several`."""
+    if not form.batch or not _is_small(form) or not has_warp_dots(form, target) or not _is_sliced(form):
         return ()
     extent = batch_axis(form).extent
-    sizes = [s for s in _TILES if fits(s, extent)] if offers.batches else _TILES[:1]
+    sizes = [s for s in _TILES if fits(s, extent)] if several else _TILES[:1]
     return (tiling(BATCH, extent, "grid", sizes),)
 
 
@@ -62,7 +61,7 @@ def _is_small(form: Contraction) -> bool:
     return max(narrow, form.k.extent) * dtype(form.dtype).bytes < LINE_BYTES
 
 
-def _has_units(form: Contraction, target: Target) -> bool:
+def has_warp_dots(form: Contraction, target: Target) -> bool:
     """True if dots are computed by matrix instructions of single warps, which other units' sums may need to be."""
     precision = form.workload.precision
     units = target.features.multiplying(multiplied(form.dtype, precision), "registers")

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from search_spaces.anchors.contractions.batch_tiles import batch_axis, batch_tile, batch_tiling
+from search_spaces.anchors.contractions.batch_tiles import batch_axis, batch_tile, batch_tiling, has_warp_dots
 from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
-from search_spaces.anchors.contractions.halos import has_halo
+from search_spaces.anchors.contractions.halos import has_halo, has_views_along_k
 from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_copies import (
     PREPARED_WAYS,
@@ -52,6 +52,8 @@ from search_spaces.workloads.workload import Axis, Tensor, Workload
 TILES = (16, 32, 64, 128, 256)
 SHORT_AXIS_TILES = (8, *TILES)
 MIN_ROWS = 16
+# Columns of each of two products of a batch that are those of one matrix instruction.
+NARROW = 4
 # The depth of most matrix instructions.
 MIN_DEPTH = 16
 # Tiles along the reduction, and bytes of their rows: two dot instructions at least, up to the sixteen that are in
@@ -74,14 +76,17 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     halos = {x: (HALO,) if offers.halos and has_halo(form, side) else () for x, side in sides}
     ways = {x: (*halos[x], *ways_to_load(workload, form, x, target, offers, ranged)) for x in LOADS}
     depth = class_positions(form, "k", ranged=True)
-    batch, together = batch_tiling(form, target, offers), joined_depths(form) if offers.joins else ()
+    views = has_views_along_k(form, halos) and has_warp_dots(form, target)
+    batch = batch_tiling(form, target, offers.batches or views)
+    together = joined_depths(form) if offers.joins or views else ()
     grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
     units = target.wave_groups if all(_is_moved(form, x, ways[x]) for x in LOADS) else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
     several = min(class_positions(form, x, ranged[x]) for x in "mn") > SHORT_AXIS_TILES[0]
     ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
     least, beside = least_tile(form.dtype, workload.precision, target), offers.tiles if units else ()
-    tiles = tilings(form, least, beside, ranged, max(together, default=0))
+    narrow = (NARROW,) if batch and views and form.n.extent <= NARROW else ()
+    tiles = tilings(form, least, beside, ranged, max(together, default=0), narrow)
     shared_by = Units(lambda values: target.num_sms // specialized_blocks(values, offers.blocks), ("ctas",))
     boxed = {"m": {*ways["a_load"]}, "n": {*ways["b_load"]}}
     boxed["k"] = (boxed["m"] & boxed["n"]) - {HALO}
@@ -217,9 +222,14 @@ def least_tile(element: str, precision: str, target: Target) -> LeastTile:
 
 
 def tilings(
-    form: Contraction, least_sizes: LeastTile, beside: tuple[int, ...], ranged: Mapping[str, bool], joined: int = 0
+    form: Contraction,
+    least_sizes: LeastTile,
+    beside: tuple[int, ...],
+    ranged: Mapping[str, bool],
+    joined: int = 0,
+    narrow: tuple[int, ...] = (),
 ) -> tuple[Decision, Decision, Decision]:
-    """The decisions m, n and k; `beside`: sizes of tiles of m and n besides the usual ones.
+    """The decisions m, n and k; `beside`: sizes of tiles of m and n besides the usual ones, `narrow`: of n.
 
     Tiles of a class that may be ranges may be longer than its axis, and those of k if `joined` positions may be joined.
     """
@@ -237,7 +247,7 @@ def tilings(
     short = tuple(s for s in REDUCTION_TILES if s % step == 0 and padded(k.extent) <= s < depths[0])
     return (
         _tiling(m, "grid", sizes(m.extent), longest["m"], {rows, columns}),
-        _tiling(n, "grid", sizes(n.extent), longest["n"], {rows, columns}),
+        _tiling(n, "grid", (*narrow, *sizes(n.extent)), longest["n"], {rows, columns}),
         _tiling(k, "loop", (*short, *depths), longest["k"], {MIN_ROWS, depths[0]}),
     )
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from search_spaces.anchors.contractions.class_tiles import ClassTiles, class_tiles
-from search_spaces.anchors.contractions.joined_tiles import joined, places_of
+from search_spaces.anchors.contractions.joined_tiles import joined, places_of, views_at
 from search_spaces.anchors.contractions.operand_tiles import LOADS, Iteration, Operands, iteration_of
 from search_spaces.anchors.contractions.output_tiles import OutputTile
 from search_spaces.programs.grid import Grid, GridAxis
@@ -29,7 +29,7 @@ from search_spaces.schedules.knobs import Values
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
-from search_spaces.workloads.workload import Workload
+from search_spaces.workloads.workload import Axis, Workload
 
 
 @dataclass(frozen=True)
@@ -149,17 +149,21 @@ class DotTile:
         *taps, (variable, blocks) = self.reduced.digits
         count, side = blocks // self.splits, self.reduced.sides[self.form.k.name]
         parts = (("k.split", count * side),) if self.splits > 1 else ()
-        iteration = self._iteration(operands, names, start_of((variable, side), *parts), beyond=True)
+        place = self.place(start_of((variable, side), *parts))
+        iteration = self._at(operands, names, place, self._end(beyond=True))
         sides = zip(LOADS, iteration.tiles, strict=True)
         windows = {t.name for x, tiles in sides if self.values[x] == HALO for t in tiles.values()}
-        halos, body = list[Statement](), list[Statement]()
+        halos, body, within = list[Statement](), list[Statement](), {f"{x.name}.0": x.extent for x in self.form.around}
         for s in iteration.body:
             if isinstance(s, Load) and s.dst.name in windows:
-                halo, s = halo_of(s, dict(taps), names)
+                halo, s = halo_of(s, within, names)
                 halos.append(halo)
             body.append(s)
+        views = views_at(replace(iteration, body=tuple(body)), self.reduced.joined, names)
+        iteration = joined(views, self.reduced, names)
         digits = Digits(start_of(("k.0", 1)), tuple(taps))
-        loop = For("k.0", math.prod(size for _, size in taps), (*body, *self._dots(iteration)), digits=digits)
+        body = [*iteration.body, *self._dots(iteration)]
+        loop = For("k.0", math.prod(size for _, size in taps), tuple(body), digits=digits)
         sums = (Fill(acc, 0.0) for acc in self.accumulators)
         return [*sums, *iteration.before, For(variable, count, (*halos, loop))]
 
@@ -171,10 +175,14 @@ class DotTile:
     def _iteration(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Iteration:
         """The loads of an iteration at this start; `beyond`: true if it may reach beyond the end of k."""
         places = places_of(self.reduced, self.place(start))
+        return joined([self._at(operands, names, x, self._end(beyond)) for x in places], self.reduced, names)
+
+    def _end(self, beyond: bool) -> Axis | None:
+        return self.reduced.outermost if beyond and self.reaches else None
+
+    def _at(self, operands: Operands, names: Names, place: Mapping[str, Slice], end: Axis | None) -> Iteration:
         ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.all_axes
-        end = self.reduced.outermost if beyond and self.reaches else None
-        parts = [iteration_of(self.form, operands, place, ways, free, names, end) for place in places]
-        return joined(parts, self.reduced, names)
+        return iteration_of(self.form, operands, place, ways, free, names, end)
 
     def _dots(self, iteration: Iteration) -> tuple[Statement, ...]:
         k, precision = self.form.k.name, precision_of(self.workload)

@@ -5,19 +5,22 @@ w[f, r, s, c]                      filters f of all taps, each of which is a vie
 
 The loop over channels is outside of the one over taps (`programs.halos`), so that all taps are read of one halo. Where
 both operands are, the loop over taps loads nothing, and threads do not meet in it; a persistent program with all
-channels loads its filters once.
+channels loads its filters once. Several groups of few channels are a batch of products of the same pixels, and their
+taps are joined along k (`joined_tiles`), all of them views.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
-from search_spaces.anchors.contractions.class_tiles import CLASSES, FUSED, RANGE, class_tiles
+from search_spaces.anchors.contractions.batch_tiles import BATCH, batch_tile
+from search_spaces.anchors.contractions.class_tiles import CLASSES, FUSED, JOINED, RANGE, class_tiles
 from search_spaces.anchors.contractions.operand_tiles import LOADS
 from search_spaces.programs.halos import HALO
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype
@@ -26,14 +29,18 @@ from search_spaces.workloads.expressions.walking import accesses
 
 # Bytes that are copied at once, and that rows of matrix instructions' operands have (PTX ISA, cp.async and ldmatrix).
 _CHUNK_BYTES = 16
+# Bytes of shorter rows that are copied at once, too (PTX ISA, cp.async); threads read them in words.
+_SHORT_BYTES = 8
+# Columns of matrix instructions: tiles of fewer are of two products.
+_COLUMNS = 8
 # Taps of a window of 7 x 7, and of some more: all of them are in shared memory at once.
 _MOST_TAPS = 64
 # Time to multiply a pixel by 64 filters of 64 channels under nine taps, in loads of one: on an H100 28 cycles of a
-# multiprocessor and about 7.
-_MULTIPLIED = 4
+# multiprocessor and about 7; if these are of several groups, each with its own channels only.
+_MULTIPLIED, _CHANNELS = 4, 64
 # Values of decisions next to a halo: tiles of channels are those of one loop, and programs do all of their taps.
 _BESIDE: Mapping[str, tuple[KnobValue, ...]] = {
-    "k_axes": (FUSED,),
+    "k_axes": (FUSED, JOINED),
     "tail": ("masked",),
     "grid": ("tiles", "persistent"),
     "specialize": ("none",),
@@ -48,7 +55,7 @@ def has_halo(form: Contraction, side: tuple[Expression, ...]) -> bool:
     if not windows or len(side) != 1 or not isinstance(access, Access) or access.fill:
         return False
     tensor, last = form.map_of(access).tensor, access.index[-1]
-    chunk = _CHUNK_BYTES // dtype(tensor.dtype).bytes
+    chunk = tensor.shape[-1] if has_short_rows(form, side) else _CHUNK_BYTES // dtype(tensor.dtype).bytes
     *strides, step = tensor.effective_strides
     row = last.along([tiled.name for axes, tiled in form.classes.values() if tiled == form.k or len(axes) == 1])
     others = (last.offset, tensor.shape[-1], *strides, *(c for x, c in last.terms if x != row))
@@ -58,13 +65,20 @@ def has_halo(form: Contraction, side: tuple[Expression, ...]) -> bool:
     return few and in_chunks and rows and any(taps & {*i.axes} for i in access.index)
 
 
+def has_short_rows(form: Contraction, side: tuple[Expression, ...]) -> bool:
+    """True if rows of an operand that is read in place are shorter than a chunk, and copied whole."""
+    (access,) = (e for e in side if isinstance(e, Access))
+    tensor = form.map_of(access).tensor
+    return tensor.shape[-1] * dtype(tensor.dtype).bytes == _SHORT_BYTES
+
+
 def slides(form: Contraction, side: tuple[Expression, ...]) -> bool:
     """True if several positions of an output read the same element of a side, under different taps."""
     taps, free = {x.name for x in form.around}, {x.name for x in (*form.rows, *form.columns)}
     return any(taps & {*i.axes} and free & {*i.axes} for e in side for a in accesses(e) for i in a.index)
 
 
-def cost_of_halos(form: Contraction, values: Values, knob: str) -> int:
+def cost_of_halos(form: Contraction, values: Values, knob: str) -> float:
     """Pixels that all tiles load as halos of the operand that a knob moves, and four times those that they have.
 
     Of boxes of the same size, those that are cheapest waste few pixels, and have small halos.
@@ -72,14 +86,23 @@ def cost_of_halos(form: Contraction, values: Values, knob: str) -> int:
     ((access,),) = (side for name, side in zip(LOADS, form.operands, strict=True) if name == knob)
     assert isinstance(access, Access)
     tiles = [class_tiles(form, values, name) for name in CLASSES[:2]]
-    multiplied = values.tile(CLASSES[LOADS.index(knob)]) * _MULTIPLIED
+    channels = form.k.extent / _CHANNELS if batch_tile(values) > 1 else 1
+    multiplied = values.tile(CLASSES[LOADS.index(knob)]) * _MULTIPLIED * channels
     sides = {axis: size for t in tiles for axis, size in t.sides.items()} | {x.name: x.extent for x in form.around}
     pixels = math.prod(i.maximum(defaultdict(lambda: 1, sides)) - i.offset + 1 for i in access.index[:-1])
     return (pixels + multiplied) * math.prod(count for t in tiles for count in t.counts.values())
 
 
-def halo_rules(form: Contraction, knobs: Mapping[str, Knob]) -> Iterator[Rule]:
+def halo_rules(form: Contraction, knobs: Mapping[str, Knob], offers: Offers) -> Iterator[Rule]:
     """Rules of the sides that may be views of halos."""
+    views = has_views_along_k(form, {x: knobs[x].values for x in LOADS})
+    for name, several, by_loads in (
+        (BATCH, _has_batch, offers.batches),
+        ("k_axes", _is_joined, offers.joins),
+        ("n", _is_narrow, False),
+    ):
+        if name in knobs and any(several(Values({name: v})) for v in knobs[name].values):
+            yield Rule((name, *LOADS), _why_not_alike(name, several, views, by_loads))
     for knob, side in zip(LOADS, form.operands, strict=True):
         if HALO not in knobs[knob].values:
             continue
@@ -93,6 +116,54 @@ def halo_rules(form: Contraction, knobs: Mapping[str, Knob]) -> Iterator[Rule]:
             kinds = tuple(v for v in knobs[name].values if v != RANGE)
             yield Rule((knob, name), _why_not_beside(knob, name, kinds))
         yield Rule((knob, "k", "split"), _why_uneven(form, knob))
+        if has_short_rows(form, side):
+            yield Rule((knob, "k_axes", "k"), _why_not_joined(form, knob))
+
+
+def _has_batch(values: Values) -> bool:
+    return batch_tile(values) > 1
+
+
+def _is_narrow(values: Values) -> bool:
+    return values.tile("n") < _COLUMNS
+
+
+def _is_joined(values: Values) -> bool:
+    return values["k_axes"] == JOINED
+
+
+def has_views_along_k(form: Contraction, knobs: Mapping[str, Collection[KnobValue]]) -> bool:
+    """True if both operands may be views of halos with rows along k: several of these may be one operand of a dot."""
+    rows = all(e.index[-1].step(form.k.name) for side in form.operands for e in side if isinstance(e, Access))
+    return rows and all(HALO in knobs[x] for x in LOADS)
+
+
+def _why_not_alike(
+    name: str, several: Callable[[Values], bool], views: bool, by_loads: bool
+) -> Callable[[Values], str | None]:
+    """Several tiles of an operand are views of one halo, on both sides; or loads, if a backend has dots of these."""
+    allowed = [*(["both operands"] if views else []), *(["none"] if by_loads else [])]
+
+    def why(values: Values) -> str | None:
+        ways = [values[x] for x in LOADS]
+        if not several(values) or (views and ways == [HALO, HALO]) or (by_loads and HALO not in ways):
+            return None
+        return f"{name}={values[name]} needs halos of {' or of '.join(allowed)}, got {' and '.join(map(str, ways))}"
+
+    return why
+
+
+def _why_not_joined(form: Contraction, knob: str) -> Callable[[Values], str | None]:
+    """Rows that are shorter than a chunk are multiplied from words, of as many taps as fill an instruction."""
+
+    def why(values: Values) -> str | None:
+        if values[knob] != HALO:
+            return None
+        size = class_tiles(form, values, "k").sides[form.k.name] if _is_joined(values) else 0
+        joined = f"{knob}={HALO} of rows of {form.k.extent} needs k_axes={JOINED}, of tiles of {form.k.extent}"
+        return None if size == form.k.extent else joined
+
+    return why
 
 
 def _why_not_beside(knob: str, name: str, allowed: tuple[KnobValue, ...]) -> Callable[[Values], str | None]:

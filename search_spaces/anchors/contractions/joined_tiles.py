@@ -6,7 +6,8 @@ After (k_axes=joined, k=1x32):
                                  acc += dot(a, b)                             32 of three taps and of zeros
 
 So no depth of a matrix instruction is padding but what completes the taps to a power of two, and addresses and masks
-of a row serve all of its taps. Both operands are 0 there: what is not multiplied counts nothing, whatever it is.
+of a row serve all of its taps. Both operands are 0 there: what is not multiplied counts nothing, whatever it is. The
+tiles are loads, or views of one halo that has the pixels of all taps (`halos`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import replace
 from search_spaces.anchors.contractions.batch_tiles import by_warps
 from search_spaces.anchors.contractions.class_tiles import JOINED, ClassTiles, joined_axis
 from search_spaces.anchors.contractions.operand_tiles import LOADS, Iteration
-from search_spaces.programs.statements import Fill, Interleave, Statement
+from search_spaces.programs.statements import Fill, Interleave, Statement, View
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Knob, padded
 from search_spaces.schedules.rules import Rule
@@ -25,6 +26,7 @@ from search_spaces.structure.contraction import SHORT_AXIS, Contraction
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
+from search_spaces.workloads.workload import Axis
 
 # Tiles that are joined at most: more are a loop.
 _MOST = 8
@@ -63,6 +65,26 @@ def joined(parts: Sequence[Iteration], tiles: ClassTiles, names: Names) -> Itera
         for n in sides
     )
     return Iteration((made[0], made[1]), tuple(s for part in parts for s in part.before), tuple(body))
+
+
+def views_at(views: Iteration, axis: Axis | None, names: Names) -> list[Iteration]:
+    """The views of halos at every position of an axis whose tiles are joined; as they are, if none are."""
+    if axis is None:
+        return [views]
+    return [_views_at(views, f"{axis.name}.0", at, names) for at in range(axis.extent)]
+
+
+def _views_at(views: Iteration, variable: str, at: int, names: Names) -> Iteration:
+    made, body = dict[str, Tile](), list[Statement]()
+    for s in views.body:
+        assert isinstance(s, View), f"{s} is joined with views of halos"
+        steps = [p.start.step(variable) for p in s.slices]
+        starts = [p.start + Affine.of((variable, -c), offset=c * at) for p, c in zip(s.slices, steps, strict=True)]
+        slices = tuple(replace(p, start=start) for p, start in zip(s.slices, starts, strict=True))
+        made[s.dst.name] = replace(s.dst, name=names.fresh(s.dst.name)) if at else s.dst
+        body.append(View(made[s.dst.name], s.src, slices))
+    rows, columns = ({e: made[t.name] for e, t in side.items()} for side in views.tiles)
+    return Iteration((rows, columns), views.before if at == 0 else (), tuple(body))
 
 
 def _joined(parts: Sequence[Tile], count: int, along: str, names: Names, body: list[Statement]) -> Tile:

@@ -12,11 +12,13 @@ of a constant is made once, and costs a call nothing.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.devices.architectures import TMA
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import slices_at, start_of, workspace_name
@@ -25,7 +27,7 @@ from search_spaces.programs.tile_program import Buffer, Kernel, Launch
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, why_not_sliced
 from search_spaces.workloads.workload import Tensor, Workload
 
@@ -51,17 +53,21 @@ class Operand:
 
 @dataclass(frozen=True)
 class OperandCopy:
-    """A workspace, the kernel that fills it, and the operand in it; `constant`: the input, if it is filled once."""
+    """A workspace, the kernel that fills it, and the operand in it, of whose axes each dimension has an `index`.
+
+    `constant`: the input, if it is filled once.
+    """
 
     workspace: Buffer
     kernel: Kernel
     operand: Operand
+    index: tuple[Affine, ...]
     constant: str = ""
 
     @property
     def read(self) -> Access:
         """The read of the copy that replaces the operand's."""
-        return Access(self.workspace.name, tuple(axis_index(x) for x in self.operand.axes))
+        return Access(self.workspace.name, self.index)
 
 
 def operand(workload: Workload, access: Access) -> Operand:
@@ -78,7 +84,7 @@ def _moving(index: Affine) -> str:
 def copied_operand(form: Contraction, access: Access, way: str) -> OperandCopy:
     """The copy of an operand that a way to load it reads."""
     if way in PREPARED_WAYS:
-        return prepared_operand(form, access, PREPARED_WAYS[way])
+        return prepared_operand(form, access, PREPARED_WAYS[way], is_by_pointers(way))
     return operand_copy(form.workload, access, way == "transposed")
 
 
@@ -88,15 +94,25 @@ def operand_copy(workload: Workload, access: Access, transposed: bool) -> Operan
     *outer, row, column = axes = operand(workload, access).axes
     extents = dict(zip(axes, _tensor(workload, access).shape, strict=True))
     order = (*outer, column, row) if transposed else axes
-    return _copied(workload, access, tuple(extents.items()), order, "copy")
+    return _copied(workload, access, tuple(extents.items()), [(x,) for x in order], "copy")
 
 
-def prepared_operand(form: Contraction, access: Access, k_major: bool) -> OperandCopy:
+def prepared_operand(form: Contraction, access: Access, k_major: bool, pointers: bool) -> OperandCopy:
     """A constant operand along its own axes, made once: rows along k, or along its rows or columns.
 
-    Whatever the affine map of its read is, that of the copy is plain.
+    Whatever the affine map of its read is, that of the copy is plain. `pointers`: descriptors do not read it, whose
+    tensors have few dimensions: axes that are not tiled share one where there are more.
     """
-    return _prepared(form.workload, access, tuple((x, form.extents[x]) for x in _layout(form, access, k_major)))
+    order = _layout(form, access, k_major)
+    several = not pointers and len(order) > TMA.dimensions
+    dimensions = _dimensions(order, {form.m.name, form.n.name, form.k.name}) if several else [(x,) for x in order]
+    return _prepared(form.workload, access, tuple((x, form.extents[x]) for x in order), tuple(dimensions))
+
+
+def _dimensions(order: Sequence[str], tiled: Container[str]) -> list[tuple[str, ...]]:
+    """The axes of every dimension: neighbours that are not tiled share one."""
+    grouped = itertools.groupby(order, lambda x: x if x in tiled else "")
+    return [tuple(axes) for _, axes in grouped]
 
 
 def _layout(form: Contraction, access: Access, k_major: bool) -> tuple[str, ...]:
@@ -109,45 +125,65 @@ def _layout(form: Contraction, access: Access, k_major: bool) -> tuple[str, ...]
 
 
 @lru_cache(64)  # As for other copies.
-def _prepared(workload: Workload, access: Access, extents: tuple[tuple[str, int], ...]) -> OperandCopy:
-    made = _copied(workload, access, extents, tuple(x for x, _ in extents), "prepared")
+def _prepared(
+    workload: Workload, access: Access, extents: tuple[tuple[str, int], ...], dimensions: tuple[tuple[str, ...], ...]
+) -> OperandCopy:
+    made = _copied(workload, access, extents, dimensions, "prepared")
     return replace(made, constant=access.tensor)
 
 
 def _copied(
-    workload: Workload, access: Access, axes: tuple[tuple[str, int], ...], order: Sequence[str], what: str
+    workload: Workload,
+    access: Access,
+    axes: tuple[tuple[str, int], ...],
+    dimensions: Sequence[tuple[str, ...]],
+    what: str,
 ) -> OperandCopy:
-    """A copy of the elements that an access reads along these axes, with their extents, in this order."""
+    """A copy of the elements that an access reads along these axes, with their extents, in dimensions of some each."""
     tensor, extents = _tensor(workload, access), dict(axes)
     aligned = TMA.vector(dtype(tensor.dtype).bytes)
+    *outer, (last,) = dimensions
     # Rows of the copy are padded to the next multiple, with zeros, which add nothing to a sum.
-    length = -(-extents[order[-1]] // aligned) * aligned
+    length = -(-extents[last] // aligned) * aligned
     workspace = Buffer(
         workspace_name(workload, f"{tensor.name}_{what}"),
-        (*(extents[x] for x in order[:-1]), length),
+        (*(math.prod(extents[x] for x in group) for group in outer), length),
         tensor.dtype,
         "workspace",
     )
-    kernel = copying_kernel(f"{workload.name}_{what}_{tensor.name}", access, extents, workspace, order)
-    return OperandCopy(workspace, kernel, Operand(workspace.name, tuple(order), tensor.dtype))
+    index = tuple(_in_radix(group, extents) for group in dimensions)
+    kernel = copying_kernel(f"{workload.name}_{what}_{tensor.name}", access, extents, workspace, index)
+    return OperandCopy(
+        workspace, kernel, Operand(workspace.name, tuple(x[-1] for x in dimensions), tensor.dtype), index
+    )
+
+
+def _in_radix(axes: Sequence[str], extents: Mapping[str, int]) -> Affine:
+    """The number of a position of several axes, row-major."""
+    inner = [math.prod(extents[x] for x in axes[n + 1 :]) for n in range(len(axes))]
+    return Affine.of(*zip(axes, inner, strict=True))
 
 
 def copying_kernel(
-    name: str, access: Access, extents: Mapping[str, int], workspace: Buffer, order: Sequence[str]
+    name: str, access: Access, extents: Mapping[str, int], workspace: Buffer, index: Sequence[Affine]
 ) -> Kernel:
-    """The kernel that fills a workspace, whose dimensions are the axes in this order, with what an access reads."""
+    """The kernel that fills a workspace with what an access reads; `index`: of its dimensions.
+
+    Tiles are along axes that have a dimension for themselves.
+    """
     along = tuple(x for i in access.index for x in i.axes)
+    order = [i.axis for i in index if i.is_axis]
     row, column = _tiled(access, order)
     tile = dict(zip((row, column), _TILE if order[-1] == column else _SQUARE, strict=True))
     place = {x: Slice(start_of((f"{x}.0", 1))) for x in extents if x not in tile}
     place |= {x: Slice(start_of((f"{x}.0", tile[x])), tile[x], x) for x in (row, column)}
-    covered = {**extents, order[-1]: workspace.shape[-1]}
+    covered = {**extents, index[-1].axis: workspace.shape[-1]}
     grid = [GridAxis(f"{x}.0", -(-covered[x] // tile.get(x, 1))) for x in dict.fromkeys(along)]
     slices, fill = slices_at(access, place), access.fill
     piece = Tile("piece", (row, column), (tile[row], tile[column]), workspace.dtype)
     body = (
         Load(piece, access.tensor, slices, fill or 0.0, guarded=fill is not None),
-        Store(workspace.name, tuple(place[x] for x in order), piece.name),
+        Store(workspace.name, slices_at(Access(workspace.name, tuple(index)), place), piece.name),
     )
     return Kernel(name, Grid(tuple(grid)), body, Launch(num_warps=_WARPS), auxiliary=True)
 
@@ -155,11 +191,11 @@ def copying_kernel(
 def _tiled(access: Access, order: Sequence[str]) -> tuple[str, str]:
     """The axes of a program's copy: that of neighbours in the tensor comes last, before it that of those in the copy.
 
-    If that is the same one, the one before it in the tensor, or else in the copy.
+    If that is the same one, the one before it in the tensor, or else in the copy. `order`: of the copy.
     """
-    *_, last = access.index
-    column = min(last.axes or order[-1:], key=lambda x: abs(last.step(x)))
-    before = [x for i in access.index[:-1] for x in i.axes]
+    *outer, last = access.index
+    column = min([x for x in last.axes if x in order] or order[-1:], key=lambda x: abs(last.step(x)))
+    before = [x for i in outer for x in i.axes if x in order]
     row = next(x for x in (order[-1], *before[::-1], *order[::-1]) if x != column)
     return row, column
 

@@ -6,14 +6,15 @@
     out[i] = max over k of x[2 i + k]   →       out[i] = maximum(maximum(x[2 i], x[2 i + 1]), x[2 i + 2])
 
 A window is read at sums of a folded axis and another one. Along a tile of both, each element would be read once for
-every place of the window that it is in.
+every place of the window that it is in. A few positions whose fold others fold again (the sum of maxima of pairs) are
+unrolled as well: a tile along them would be nearly empty.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -31,6 +32,8 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 MAX_WINDOW = 64
 # The most of them in an iteration of a loop over the others: a row of a window of 31 x 31.
 _MAX_ITERATION = 32
+# The most positions of a fold of folds that are unrolled besides windows: a tile of them would fill a few lanes.
+_FEW = 8
 
 
 def inlined_reads(workload: Workload, in_loops: bool = False) -> Workload:
@@ -43,7 +46,8 @@ def inlined_reads(workload: Workload, in_loops: bool = False) -> Workload:
     """
     known: dict[str, Stage] = {}
     for stage in workload.stages:
-        written = _written_out(_read_at_own_axes(stage, known), in_loops)
+        own = _read_at_own_axes(stage, known)
+        written = _written_out(own, _few_folded_again(own, workload.stages) or window_of(own), in_loops)
         # Written out, it reads stages at positions of its window.
         known[stage.name] = _read_at_own_axes(written, known)
     if tuple(known.values()) == workload.stages:
@@ -82,11 +86,19 @@ def _needed(stages: Mapping[str, Stage], outputs: Collection[str]) -> set[str]:
     return found
 
 
-def _written_out(stage: Stage, in_loops: bool) -> Stage:
+def _few_folded_again(stage: Stage, stages: Iterable[Stage]) -> list[Axis]:
+    """The folded axes of a stage, if they have few positions and other stages fold what it has."""
+    if stage.reduction is None or stage.is_contraction or math.prod(x.extent for x in stage.reduction.axes) > _FEW:
+        return []
+    others = {x for s in stages if s.reduction and s.name != stage.name for x in s.reduction.axes}
+    return [*stage.reduction.axes] if others.intersection(stage.axes) else []
+
+
+def _written_out(stage: Stage, window: list[Axis], in_loops: bool) -> Stage:
     """The stage with the axes of its window, if any, unrolled."""
     if stage.reduction is None or (stage.is_contraction and is_integer(stage.dtype)):
         return stage
-    window, most = window_of(stage), _MAX_ITERATION if in_loops else MAX_WINDOW
+    most = _MAX_ITERATION if in_loops else MAX_WINDOW
     if math.prod(x.extent for x in window) > most:
         window = _last(window) if in_loops else []
     if not window:

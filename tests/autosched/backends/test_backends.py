@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 import autosched
 import interpreting_backend
 from autosched import backends
-from autosched.backends import spaces
+from autosched.backends import LoadError, spaces
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.reproduction import Reproduction
 from autosched.kernels.kernel import load_kernel
@@ -85,6 +85,30 @@ def test_a_target_is_served_by_the_backends_for_its_kind(target: Target, names: 
 def test_a_backend_of_another_package_comes_after_those_of_autosched_and_takes_the_name_of_none() -> None:
     assert [backend.name for backend in backends.for_target(CPU)] == ["llvm", "interpreter"]
     assert [backend.name for backend in backends.for_target(H200)] == ["triton", "cuda"]
+
+
+class WithoutLaunch:
+    """The launcher of a backend that searches can time, and kernels cannot launch."""
+
+    def __call__(self, buffers: Sequence[torch.Tensor]) -> None: ...
+
+    def prepare(self, number: int, constant: int, memory: torch.Tensor | None = None) -> torch.Tensor: ...
+
+    def unload(self) -> None: ...
+
+
+@pytest.mark.usefixtures("second")
+def test_a_backend_whose_kernels_would_not_replay_is_refused_before_it_is_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(interpreting_backend, "InterpretedProgram", lambda _: WithoutLaunch())
+    program = next(iter(spaces.build(OP, CPU))).program
+    backend = interpreting_backend.InterpretingBackend()
+    with pytest.raises(LoadError, match=r"WithoutLaunch.*'interpreter' has no launch\(addresses, prepared\)$"):
+        backends.load(backend, backend.compile(backend.render(program, "", CPU), program, CPU), program)
+    monkeypatch.delattr(interpreting_backend.InterpretingBackend, "why_unavailable")
+    with pytest.raises(InputError, match=r"InterpretingBackend has no why_unavailable\(target\)$"):
+        backends.named("interpreter")
 
 
 # What is not installed

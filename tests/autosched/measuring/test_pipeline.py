@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,9 @@ import fake_backend
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer, TrialLimits
 from autosched.measuring.local.jobs import Task, Trial
-from autosched.measuring.local.pipeline import why_hopeless
+from autosched.measuring.local.pipeline import TrialPipeline, why_hopeless
 from fake_backend import schedule
-from search_spaces import TargetUnavailableError, TileProgram
+from search_spaces import Target, TargetUnavailableError, TileProgram
 from search_spaces.devices.target import GPUS
 from tuning_logs import CompileFacts, DeviceState
 
@@ -63,6 +64,42 @@ def test_what_no_worker_has_begun_can_be_cancelled_and_the_measurer_goes_on(meas
         cancelled[0].result()
     # The same binaries as those given up, too.
     assert all(m.ok for m in measurer.measure(DOUBLING, [schedule("runs in ms:4"), schedule("runs in ms:3", 9)]))
+
+
+class Started:
+    """A measuring worker's queue that records what it is to begin."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Task | None] = []
+
+    def collect(self, ready: object) -> list[object]:
+        return []
+
+    def start_next(self, ahead: Task | None) -> None:
+        self.tasks.append(ahead)
+
+
+class Compiling:
+    """A compile pool that is always at work."""
+
+    busy = True
+
+    def submit(self, trial: Trial) -> None:
+        pass
+
+    def step(self, ready: object) -> list[Trial]:
+        return []
+
+
+@pytest.mark.parametrize(("target", "begun"), [(devices.cpu_target(), 0), (H200, 1)])
+def test_the_library_is_not_timed_on_a_cpu_that_compiles(target: Target, begun: int) -> None:
+    pool: Any = Compiling()
+    runner: Any = Started()
+    pipeline = TrialPipeline(target, pool, runner, lambda: None)
+    task = Task(DOUBLING, "cold")
+    pipeline.submit(Trial(task, schedule("is fine"), TileProgram("doubling", (), ())))
+    pipeline.step(())
+    assert runner.tasks == [task] * begun
 
 
 class Hot:

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -188,8 +189,12 @@ def attention(x: Tensor) -> Tensor:
         (lambda x: torch.linalg.cholesky(x) + 1, torch.eye(3), "effects"),
         (lambda x: x * 2, torch.ones(3, device="meta"), "its inputs are on meta; expected the CPU"),
         (lambda x: x.to("meta") * 2, torch.ones(3), "it has tensors on .*meta"),
+        # The advice to callers of `trace` does not help here.
+        (lambda x: torch.special.i1(x), torch.ones(3), r"special_i1.* no rule computes it; without strict"),
+        # Of PyTorch's and our own lines a user learns nothing.
+        (nn.GELU(), torch.ones(3, dtype=torch.float64), r"mul.Tensor is not supported: an operand is float64"),
     ],
-    ids=["random numbers", "errors", "elsewhere", "moved"],
+    ids=["random numbers", "errors", "elsewhere", "moved", "without a rule", "in a module"],
 )
 def test_a_model_may_have_to_be_computed_by_kernels_alone(
     log: str, model: Callable[..., Any], x: Tensor, why: str
@@ -197,6 +202,16 @@ def test_a_model_may_have_to_be_computed_by_kernels_alone(
     called, _ = compiled(model, log=log, strict=True)
     with pytest.raises(BackendCompilerFailed, match=rf"strict: \d+ operators of the \w+ graph are left: .*{why}"):
         called(x)
+
+
+def test_a_reason_comes_once_with_the_first_operators_that_it_has(log: str) -> None:
+    found = str(autosched.explain(nn.GELU(), torch.ones(3, dtype=torch.float64), options={"log": log}))
+    assert found.count("float64") == 1
+    assert "aten.mul.Tensor, aten.erf.default, aten.add.Tensor: an operand is float64; expected" in found
+
+
+def test_a_model_that_dynamo_skips_is_explained(log: str) -> None:
+    assert "autosched.compile does without Dynamo" in str(autosched.explain(lambda x: 2, torch.ones(3)))
 
 
 def test_what_computes_a_model_is_explained(log: str) -> None:
@@ -256,8 +271,9 @@ def test_the_time_of_tuning_is_that_of_searches_finals_and_comparisons_together(
 def test_attention_is_tuned_as_it_is_compiled(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned, looked_up = set[str](), set[str]()
 
-    def no_search(problems: Any, target: Target, *_: Any, **__: Any) -> None:
+    def no_search(problems: Any, target: Target, *_: Any, **__: Any) -> SimpleNamespace:
         tuned.update(w.key for traced, _ in problems for w in traced.for_target(target).workloads)
+        return SimpleNamespace(interrupted=True)
 
     def no_record(traced: TracedFunction, target: Target, **__: Any) -> None:
         looked_up.update(w.key for w in traced.for_target(target).workloads)

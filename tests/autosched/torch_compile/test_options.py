@@ -49,6 +49,11 @@ def test_other_options_are_refused_with_those_that_there_are(given: dict[str, ob
         Options.of(None, given)
 
 
+def test_two_modes_are_refused() -> None:
+    with pytest.raises(InputError, match="mode='max-autotune' and the option mode='default'; expected one of them"):
+        Options.of("max-autotune", {"mode": "default"})
+
+
 def test_pytorch_finds_the_backend_by_its_name() -> None:
     (found,) = (p for p in entry_points(group="torch_dynamo_backends") if p.name == "autosched")
     assert found.value == "autosched.torch_compile.backend:autosched"

@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import autosched
 from autosched.machine import devices
-from autosched.torch_compile import graphs, parts, timing_parts
+from autosched.torch_compile import graphs, library_choices, parts, timing_parts
 from autosched.torch_compile.backend import backend_of, by_graphs, compiled_once
 from autosched.torch_compile.composition import composed
 from autosched.torch_compile.options import Options
@@ -270,6 +270,8 @@ def test_the_fastest_maker_of_every_segment_and_of_the_whole_is_chosen(
         ]
     )
     monkeypatch.setattr(timing_parts, "interleaved", lambda *_: next(answers))
+    # No library is faster than a kernel.
+    monkeypatch.setattr(library_choices, "interleaved", lambda runs, *_: dict.fromkeys(runs, [1.0] * 6))
     report = compiled(Model(), log=mine, mode="max-autotune", trials=1)
     assert next(answers, None) is None
     assert makers(report) == expected

@@ -15,6 +15,7 @@ from schedule_checks import HERE, fault, faults, tried
 from search_spaces import Axis, EmptySearchSpaceError, Reduction, Schedule, Stage, Target, Tensor, Workload
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.statements import For, Store, statements
+from search_spaces.structure.axes import structure_of
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access
@@ -127,4 +128,15 @@ def test_a_fold_of_another_fold_by_a_tensor_is_no_product_for_dots() -> None:
     total = make.fold("total", "r", "g", ex.mul(each, w))
     make.stage("out", "rgc", ex.sub(x, total))
     workload = make.workload("relative_to_weighted_sums", each="float32", out="float32")
+    assert not faults(workload, 4)
+
+
+def test_a_few_positions_that_are_folded_and_folded_again_are_unrolled() -> None:
+    make = Build(r=6, g=300, c=2)
+    x = make.input("x", "rgc")
+    pair = make.fold("pair", "rg", "c", x, "max")
+    make.fold("total", "r", "g", pair)
+    workload = make.workload("sum_of_maxima", pair="float32", total="float32")
+    structure = structure_of(workload)
+    assert [x.extent for x in structure.reduced] == [300]
     assert not faults(workload, 4)

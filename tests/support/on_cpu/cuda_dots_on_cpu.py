@@ -166,6 +166,7 @@ EMULATED = {
         for word, count in (("four", 4), ("two", 2))
         for across in ("", "_across")
     },
+    "void load_half(uint32 (&part)[4], uint32 at)": "{ part[2] = part[3] = 0; matrices(part, 2, at, 0); }",
     **{
         f"void multiply_{name}({kind}* {_PARTS}": f"{{ sixteen_rows<row, column>(c, a, b, '{letter}'); }}"
         for name, kind, letter in (

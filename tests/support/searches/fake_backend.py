@@ -133,6 +133,12 @@ class FakeLauncher:
         self._calls = 0
         _loads[behaviour] = self._loads = _loads.get(behaviour, 0) + 1
 
+    def launch(self, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
+        raise AssertionError("a kernel of tests was called on tensors of the caller")
+
+    def prepare(self, number: int, constant: int, memory: torch.Tensor | None = None) -> torch.Tensor:
+        raise AssertionError("it prepares nothing")
+
     def unload(self) -> None:
         if self._behaviour == ["spoils the reference in the end"]:
             spoil_reference()

@@ -75,8 +75,11 @@ class FaultyLauncher:
         elif self._rows == IS_WRONG_WHEN_LOADED_FIRST and self._first:
             output.mul_(1.5)
 
-    def launch(self, addresses: Sequence[int]) -> None:
+    def launch(self, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
         raise AssertionError("a faulty kernel was called on tensors of the caller")
+
+    def prepare(self, number: int, constant: int, memory: torch.Tensor | None = None) -> torch.Tensor:
+        raise AssertionError("it prepares nothing")
 
     def unload(self) -> None:
         self._launcher.unload()

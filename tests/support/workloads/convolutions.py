@@ -10,6 +10,7 @@ from search_spaces import Axis, Reduction, Stage, Tensor, Workload
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Literal
+from search_spaces.workloads.strides import dense_strides
 
 
 def convolution(
@@ -51,6 +52,14 @@ def convolution(
     product = ex.mul(Access("x", x[1], fill), Access("w", w[1]))
     stage = Stage("out", axes, product, Reduction("sum", reduced), "int32" if dtype == "int8" else dtype)
     return Workload("convolution", (x[0], w[0]), (stage,), precision=precision)
+
+
+def with_filters_along_channels(plain: Workload) -> Workload:
+    """The same with weights that run along channels, as those of channels-last models do."""
+    x, w = plain.inputs
+    *outer, filters = w.shape
+    apart = dense_strides((filters, *outer))
+    return replace(plain, inputs=(x, replace(w, strides=(*apart[1:], apart[0]))))
 
 
 def block(plain: Workload, activated: bool = False, fill: float | None = None) -> Workload:

@@ -15,6 +15,14 @@ __device__ __forceinline__ void {name}(uint32 (&part)[{count}], uint32 at) {{
         : {outputs} : "r"(at) : "memory");
 }}"""
 
+# The same for the first half of a step, if the second half is zeros.
+_HALF = """\
+__device__ __forceinline__ void load_half(uint32 (&part)[4], uint32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+        : "=r"(part[0]), "=r"(part[1]) : "r"(at) : "memory");
+    part[2] = part[3] = 0;
+}"""
+
 # c += a * b of one instruction (PTX ISA, mma); a thread's four elements of c are of two rows and two columns, which lie
 # `row` and `column` apart.
 _MULTIPLY = """\
@@ -194,6 +202,7 @@ def copy_async(bytes_: int) -> str:
 
 
 COMMON: Mapping[str, str] = {
+    "load_half": _HALF,
     "round_tf32": _ROUND_TF32,
     "commit_copies": _COMMIT,
     "await_copies": _AWAIT,

@@ -1,19 +1,12 @@
-"""Halos in shared memory, and operands of dots that are windows of them: rows at an offset that the loop's taps decide.
-
-halo: (h 10, w 18, k 64) float16     180 rows of 128 bytes, each padded to an odd number of chunks
-a = halo[r + m // 16, s + m % 16]    row m is row (r * 18 + s) + (m / 16 * 18 + m % 16) of these
-
-Each row of a matrix instruction's operand has an address of its own (ldmatrix), so that any window is one.
-"""
+"""Copies of halos to shared memory, and the loops around the dots of their windows (`windows`)."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autosched.backends.backend import CompileError
-from autosched.backends.cuda.dots.stages import CHUNK, Stage
+from autosched.backends.cuda.dots.windows import Halo
 from autosched.backends.cuda.language.index import Indexing, grouped, scaled, sum_of
 from autosched.backends.cuda.language.iterations import Iterations
 from autosched.backends.cuda.memory.places import vectors
@@ -24,76 +17,9 @@ from autosched.backends.printing.scope import Identifiers
 from search_spaces.devices.features import Features
 from search_spaces.programs.addressing import Dimension, address
 from search_spaces.programs.grid import Grid
-from search_spaces.programs.statements import For, Load, Statement, View
-from search_spaces.programs.tile_program import Buffer, TileProgram
-from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.programs.statements import For, Load
+from search_spaces.programs.tile_program import Buffer
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expressions.affine import Affine
-
-
-@dataclass(frozen=True)
-class Window:
-    """The layout of an operand that is a view of a halo, as `Stage` is that of one by itself."""
-
-    halo: Stage
-    axes: tuple[str, str]
-    shape: tuple[int, int]
-    rows: tuple[tuple[Slice, int], ...]
-
-    @property
-    def element_bytes(self) -> int:
-        return self.halo.element_bytes
-
-    @property
-    def pitch(self) -> int:
-        return self.halo.pitch
-
-    @property
-    def bytes(self) -> int:
-        """It takes no memory but its halo's."""
-        return 0
-
-    @property
-    def start(self) -> Affine:
-        """Bytes from the halo's first row to the window's."""
-        return sum((piece.start * (apart * self.pitch) for piece, apart in self.rows), Affine())
-
-    def chunk(self, row: str, chunk: str) -> str:
-        return sum_of(scaled(self._row(row), self.pitch), scaled(chunk, CHUNK))
-
-    def element(self, row: str, column: str) -> str:
-        return sum_of(scaled(self._row(row), self.pitch), scaled(column, self.element_bytes))
-
-    def _row(self, row: str) -> str:
-        """Row of the halo, relative to the window's first one."""
-        moving = [(piece, apart * piece.step) for piece, apart in self.rows if piece.axis]
-        return sum_of(*(scaled(_digit(piece, row), apart) for piece, apart in moving))
-
-
-def _digit(piece: Slice, row: str) -> str:
-    flat = piece.flat
-    if flat is None:
-        return row
-    divided = f"{row} / {flat.divisor}" if flat.divisor > 1 else row
-    return divided if flat.divisor * flat.size == piece.extent else f"{divided} % {flat.size}"
-
-
-def halo_stage(tile: Tile) -> Stage:
-    """The layout of a halo: all positions before its last axis are rows."""
-    *slower, width = tile.shape
-    return Stage(("", tile.axes[-1]), (math.prod(slower), width), dtype(tile.dtype).bytes, swizzled=False)
-
-
-def window_of(view: View, halo: Tile) -> Window:
-    """The layout of a view of a halo. Raises CompileError for one that has other columns."""
-    *pieces, columns = view.slices
-    if len(view.dst.axes) != 2 or columns.start != Affine() or columns.axis != view.dst.axes[1]:
-        raise CompileError(f"{view.dst} is no window of {halo}")
-    apart = [math.prod(halo.shape[at + 1 : -1]) for at in range(len(pieces))]
-    rows, width = view.dst.axes
-    return Window(
-        halo_stage(halo), (rows, width), (view.dst.shape[0], view.dst.shape[1]), tuple(zip(pieces, apart, strict=True))
-    )
 
 
 @dataclass(frozen=True)
@@ -106,7 +32,7 @@ class HaloCopy:
     """
 
     load: Load
-    stage: Stage
+    stage: Halo
     buffer: Buffer
     every: int
     blocks: int
@@ -138,31 +64,35 @@ class HaloCopy:
 
     def text(self, indexing: Indexing, copy: str, source: str, to: str) -> Iterator[str]:
         """The lines of the copy from a buffer to a place in shared memory by the function `copy`."""
-        chunks, step = self.stage.chunks, CHUNK // self.stage.element_bytes
-        count = self.stage.shape[0] * chunks
+        chunks, size = self.stage.pieces, self.stage.piece
+        count = self.stage.rows * chunks
         at = address(self.buffer, self.load.slices, indexing.extents)
-        places = self._places(at.dimensions, f"chunk * {step}")
+        places = self._places(at.dimensions)
         starts = [scaled(indexing.affine(d.slice.start, at.wide), d.stride, at.wide) for d in at.dimensions]
         offsets = [scaled(place, d.stride, at.wide) for d, place in zip(at.dimensions, places, strict=True)]
         within = (sum_of(indexing.affine(d.slice.start), x) for d, x in zip(at.dimensions, places, strict=True))
         tests = [f"{x} {test}" for d, x in zip(at.dimensions, within, strict=True) for test in d.tests]
-        size = f"{grouped(' && '.join(tests))} ? {CHUNK} : 0" if tests else str(CHUNK)
+        copied = f"{grouped(' && '.join(tests))} ? {size} : 0" if tests else str(size)
         yield "#pragma unroll 4"
         yield f"for (int number = threadIdx.x; number < {count}; number += {self.threads}) {{"
         yield f"    const int row = number / {chunks}, chunk = number % {chunks};"
-        there = sum_of(to, f"row * {self.stage.pitch}", f"chunk * {CHUNK}")
-        yield f"    {copy}({there}, {sum_of(source, *starts, *offsets)}, {size});"
+        there = sum_of(to, f"row * {self.stage.pitch}", f"chunk * {size}")
+        yield f"    {copy}({there}, {sum_of(source, *starts, *offsets)}, {copied});"
         yield "}"
 
-    def _places(self, dimensions: Sequence[Dimension], column: str) -> list[str]:
+    def _places(self, dimensions: Sequence[Dimension]) -> list[str]:
         """The place of a chunk along every dimension, counted from the halo's first element."""
-        found, apart = list[str](), self.stage.shape[0]
+        found, apart, each = list[str](), self.stage.rows, self.stage.pieces_of_run
+        product, within = (f"chunk / {each}", f"chunk % {each}") if self.stage.products > 1 else ("0", "chunk")
         for d in dimensions:
             if d is dimensions[-1]:
-                found.append(column)
+                step = self.stage.piece // self.stage.element_bytes
+                found.append(f"{grouped(within)} * {step}" if each > 1 or self.stage.products == 1 else "0")
+            elif self.stage.products > 1 and d.axis == self.load.dst.axes[-2]:
+                found.append(product if each > 1 else scaled("chunk", self.stage.together))
             elif d.axis:
                 extent = d.slice.extent or 1
-                outermost, apart = apart == self.stage.shape[0], apart // extent
+                outermost, apart = apart == self.stage.rows, apart // extent
                 divided = f"row / {apart}" if apart > 1 else "row"
                 found.append(divided if outermost else f"{divided} % {extent}")
             else:
@@ -170,27 +100,16 @@ class HaloCopy:
         return found
 
 
-def why_not_copied(buffer: Buffer, load: Load, indexing: Indexing, features: Features) -> str | None:
-    """Reason that a halo is not copied in chunks, asynchronously, or None."""
+def why_not_copied(buffer: Buffer, load: Load, size: int, indexing: Indexing, features: Features) -> str | None:
+    """Reason that a halo is not copied in pieces of so many bytes, asynchronously, or None."""
     if not features.copy_bytes:
         return f"{load.dst} is a halo, which a device without asynchronous copies does not load"
-    width = load.dst.shape[-1] * dtype(load.dst.dtype).bytes
+    element_bytes = dtype(load.dst.dtype).bytes
+    width = load.dst.shape[-1] * element_bytes
     most = vectors(address(buffer, load.slices, indexing.extents), indexing).get(load.dst.axes[-1], 1)
-    if width % CHUNK or most * dtype(load.dst.dtype).bytes < CHUNK:
-        return f"{load.dst} has rows of {width} bytes, of which {most} elements are together; expected {CHUNK} bytes"
+    if width % size or most * element_bytes < size or features.copy_bytes > size:
+        return f"{load.dst} has rows of {width} bytes, of which {most} elements are together; expected {size} bytes"
     return None
-
-
-def views_of_halos(program: TileProgram, body: Sequence[Statement], multiplied: Mapping[str, Tile]) -> dict[str, View]:
-    """The operands of dots that are views of loaded tiles, by name."""
-    loads = {s.dst.name: s for s in body if isinstance(s, Load)}
-    views = (s for s in body if isinstance(s, View) and s.dst.name in multiplied)
-    found = {s.dst.name: s for s in views}
-    for view in found.values():
-        load = loads.get(view.src)
-        if load is None or load.fill != 0 or program.buffer(load.buffer).dtype != load.dst.dtype:
-            raise CompileError(f"{view.dst} is a view of a tile that is computed; expected one that is loaded")
-    return found
 
 
 @dataclass(frozen=True)
@@ -213,12 +132,12 @@ class Nest:
             return replace(outer, body=(inner,), pipeline_stages=inner.pipeline_stages)
         return replace(inner, variable=outer.variable, extent=outer.extent * inner.extent, digits=None)
 
-    def copy(self, load: Load, printer: KernelPrinter, stages: Mapping[str, Stage | Window]) -> HaloCopy:
+    def copy(self, load: Load, printer: KernelPrinter, halos: Mapping[str, Halo]) -> HaloCopy:
         """The copy of one of its halos."""
-        buffer, stage, grid = printer.program.buffer(load.buffer), stages[load.dst.name], printer.kernel.grid
-        if why := why_not_copied(buffer, load, printer.indexing, printer.features):
+        buffer, stage, grid = printer.program.buffer(load.buffer), halos[load.dst.name], printer.kernel.grid
+        size = stage.piece // stage.together
+        if why := why_not_copied(buffer, load, size, printer.indexing, printer.features):
             raise CompileError(why)
-        assert isinstance(stage, Stage)
         every = 1 if self.apart else self.inner.extent
         several = grid.walked and grid.stream is None
         resident = several and not any(printer.indexing.varying(piece.start) for piece in load.slices)
@@ -246,7 +165,7 @@ class Nest:
         return Iterations(turn, "0", str(self.outer.extent * each), variables, lines)
 
 
-def around_halos(loop: For, halos: frozenset[str], staged: frozenset[str]) -> Nest | None:
+def around_halos(loop: For, halos: Collection[str], staged: frozenset[str]) -> Nest | None:
     """The loop with the one in it, if it loads some of these tiles and does nothing else."""
     loads, inner = loop.body[:-1], loop.body[-1]
     if not loads or not isinstance(inner, For) or loop.bound is not None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autosched.backends.cuda.dots.halos import Window, halo_stage, views_of_halos, window_of
+from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.plans import DotPlan, are_outer, dot_plans
 from autosched.backends.cuda.dots.stages import Stage
+from autosched.backends.cuda.dots.windows import Halo, Views, Window
 from search_spaces.devices.features import Features
 from search_spaces.programs.statements import (
     Dot,
@@ -39,10 +40,11 @@ class Operands:
     """Plans and operands of the dots of a kernel.
 
     `plans`: by a dot's identity; `sums`: the same by the name of its accumulator; `stages`: the layout of every operand
-    in shared memory; `staged`: those that are copied there, and `views` among them with their halos, which are copied
-    instead; `transposed`: those among them whose neighbours in memory are not neighbours in shared memory; `read_back`:
-    those among them that other statements read too; `first_uses`: for the others, the dots that multiply them first
-    after they were computed, by identity and name;
+    in shared memory, and `halos` those of tiles of which operands are views; `staged`: those that are copied there, and
+    `views` among them with their halos, which are copied instead, and all parts of operands of several views, of which
+    the first is given; `transposed`: those among them whose neighbours in memory are not neighbours in shared memory;
+    `read_back`: those among them that other statements read too; `first_uses`: for the others, the dots that multiply
+    them first after they were computed, by identity and name;
     `complete`: the accumulators that are complete after a statement, by its identity; `through_registers`: nothing is
     copied asynchronously.
     """
@@ -50,6 +52,7 @@ class Operands:
     plans: Mapping[int, DotPlan]
     sums: Mapping[str, DotPlan]
     stages: Mapping[str, Stage | Window]
+    halos: Mapping[str, Halo]
     staged: frozenset[str]
     transposed: frozenset[str]
     views: Mapping[str, View]
@@ -64,17 +67,18 @@ class Operands:
         dots = [s for s in body if isinstance(s, Dot)]
         tiles = {t.name: t for s in body for t in produced(s)}
         multiplied = {x: tiles[x] for d in dots for x in (d.a, d.b)}
-        views = views_of_halos(program, body, multiplied)
-        halos = {view.src: tiles[view.src] for view in views.values()}
+        views = Views.of(program, body, multiplied)
         makers: dict[str, list[Statement]] = {x: [] for x in multiplied}
         for s in body:
             for name in {t.name for t in produced(s)} & multiplied.keys():
                 makers[name].append(s)
         copied = {x for x, made in makers.items() if all(isinstance(s, Load) and _is_copied(program, s) for s in made)}
-        staged = copied | views.keys() | halos.keys()
+        staged = copied | views.halos.keys() | views.parts
         fastest = {x: _fastest(program, t, makers[x][0]) for x, t in multiplied.items()}
         own = dict(_sums(kernel)), kernel.launch.num_warps, features
-        found = dot_plans(dots, tiles, fastest, *own)
+        found = dot_plans(dots, {x: views.without_zeros(tile) for x, tile in tiles.items()}, fastest, *own)
+        if views.joined and any(plan.kind != "warp" for plan in found):
+            raise CompileError(f"{', '.join(views.joined)} are of several taps, which only products of warps take")
         transposed: frozenset[str] = frozenset()
         if are_outer(found, True) and multiplied.keys() <= copied:
             transposed = _along_k(dots, fastest)
@@ -82,18 +86,18 @@ class Operands:
             found = dot_plans(dots, tiles, fastest, *own)
         plans = {id(d): plan for d, plan in zip(dots, found, strict=True)}
         swizzled = {x: all(_takes_chunks(plans[id(d)], fastest[x]) for d in _users(dots, x)) for x in multiplied}
-        alone = {x: t for x, t in multiplied.items() if x not in views}
+        alone = {x: t for x, t in multiplied.items() if x not in views.windows}
         stages: dict[str, Stage | Window] = {x: Stage.of(t, fastest[x], swizzled[x]) for x, t in alone.items()}
-        stages |= {x: halo_stage(tile) for x, tile in halos.items()}
-        stages |= {x: window_of(view, halos[view.src]) for x, view in views.items()}
-        others = {x for s in body if not isinstance(s, Dot) and s not in views.values() for x in read(s)}
+        printed = [s for s in body if not isinstance(s, Dot) and not {t.name for t in produced(s)} & views.parts]
+        others = {x for s in printed for x in read(s)}
         return Operands(
             plans,
             sums={d.dst.name: plans[id(d)] for d in reversed(dots)},
-            stages=stages,
+            stages={**stages, **views.windows},
+            halos=views.halos,
             staged=frozenset(staged),
             transposed=transposed,
-            views=views,
+            views=views.first,
             read_back=frozenset(others & staged),
             first_uses=frozenset(_first_uses(kernel.body)),
             complete=_complete(kernel),
@@ -113,11 +117,6 @@ class Operands:
         alone = multiplied == {x.dst.name for x in loads} and not multiplied & self.read_back
         in_steps = plan.kind in ("wmma", "warp") and plan.depth // plan.step >= len(loads)
         return self.through_registers and alone and in_steps
-
-    @property
-    def halos(self) -> frozenset[str]:
-        """The tiles of which operands are views."""
-        return frozenset(view.src for view in self.views.values())
 
     def plan(self, dot: Dot) -> DotPlan:
         return self.plans[id(dot)]

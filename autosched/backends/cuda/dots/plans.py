@@ -47,6 +47,8 @@ _QUAD = (8, 8, 4)
 _COPIED_ALONE = 4
 # Lane digits of the four products that a warp of Volta computes at once.
 _FIRST_QUAD, _SECOND_QUAD = Digit("lane", 2, 4), Digit("lane", 2, 8)
+# Columns of an instruction of warps (m16n8).
+_COLUMNS = 8
 # Neighbours of a thread in a block of the accumulator, for fused multiply-adds: one load of 16 bytes covers them.
 _BLOCK = 4
 
@@ -59,7 +61,7 @@ class DotPlan:
 
     `along_k`: for the operand with the rows and the one with the columns, true if neighbours along k are neighbours in
     shared memory. `turned`: the stored result has neighbours along the rows. `outer`: a sum of outer products, one for
-    each k, by fused multiply-adds.
+    each k, by fused multiply-adds. `batch`: the axis of several products, or "", which warps divide among them, too.
     """
 
     kind: Kind
@@ -76,6 +78,9 @@ class DotPlan:
     along_k: tuple[bool, bool]
     turned: bool = False
     outer: bool = False
+    batch: str = ""
+    products: int = 1
+    product_warps: int = 1
 
     @property
     def axes(self) -> tuple[str, str]:
@@ -99,7 +104,22 @@ class DotPlan:
 
     @property
     def column_tiles(self) -> int:
-        return self.n // ((8 if self.kind == "warp" else 16) * self.column_warps)
+        return self.n * self.together // ((_COLUMNS if self.kind == "warp" else 16) * self.column_warps)
+
+    @property
+    def together(self) -> int:
+        """Products of the batch whose columns are those of one instruction: two of four columns, or one."""
+        return 2 if self.batch and 2 * self.n == _COLUMNS else 1
+
+    @property
+    def own_products(self) -> int:
+        """Products of the batch, or pairs of them, that a warp computes."""
+        return self.products // (self.together * self.product_warps)
+
+    @property
+    def sums(self) -> int:
+        """Accumulators of a thread."""
+        return math.prod(self.registers) * self.own_products
 
     @cached_property
     def spreads(self) -> tuple[Spread, Spread]:
@@ -107,10 +127,9 @@ class DotPlan:
         second = self.row_warps
         match self.kind:
             case "warp":
-                return (
-                    warp_mma_rows(self.m, self.row_warps),
-                    warp_mma_columns(self.n, self.column_warps, second),
-                )
+                columns = warp_mma_columns(self.n * self.together, self.column_warps, second)
+                of_one = columns if self.together == 1 else simplified((Digit("register", 2), Digit("lane", 2)))
+                return warp_mma_rows(self.m, self.row_warps), of_one
             case "volta":
                 return (
                     volta_rows(self.m, (_FIRST_QUAD,), self.row_warps),
@@ -152,14 +171,18 @@ class DotPlan:
     @property
     def layout(self) -> Layout:
         """Layout of the accumulator."""
-        return dict(zip((self.rows, self.columns), self.spreads, strict=True))
+        beside = Digit("lane", self.together, _COLUMNS // (2 * self.together))
+        batch = simplified((beside, self._of_warps[2], Digit("register", self.own_products)))
+        of_batch = {self.batch: batch} if self.batch else {}
+        return of_batch | dict(zip((self.rows, self.columns), self.spreads, strict=True))
 
     @property
     def part_registers(self) -> int:
         """Registers of a thread for the operands of one step, at least."""
         match self.kind:
             case "warp":
-                return 4 * self.row_tiles + 2 * self.column_tiles
+                # Rows of a batch are loaded one after the other.
+                return 4 * (self.together if self.batch else self.row_tiles) + 2 * self.column_tiles
             case "wmma" | "volta":
                 return 4 * (self.row_tiles + self.column_tiles)
             case "fma":
@@ -170,10 +193,20 @@ class DotPlan:
         rows = self.kind == "warp" and self.element_bytes == 2 and self.rows in tile.axes
         return rows and layout[self.rows] == self.spreads[0] and layout[self.k] == warp_mma_columns(self.depth)
 
+    @property
+    def _of_warps(self) -> tuple[Digit, Digit, Digit]:
+        """Digits of a warp: along rows, along columns, and along the batch."""
+        along = (self.row_warps, self.column_warps, self.product_warps)
+        return (
+            Digit("warp", along[0]),
+            Digit("warp", along[1], along[0]),
+            Digit("warp", along[2], along[0] * along[1]),
+        )
+
     def warp_digits(self, side: int) -> list[str]:
-        """The place of a warp along the rows or the columns: at most one C expression."""
-        digits = (Digit("warp", self.row_warps), Digit("warp", self.column_warps, self.row_warps))
-        return [thread_digit(digits[side], self.warps)] if digits[side].size > 1 else []
+        """The place of a warp along rows, columns or the batch (side 0, 1 or 2): at most one C expression."""
+        digit = self._of_warps[side]
+        return [thread_digit(digit, self.warps)] if digit.size > 1 else []
 
     @property
     def registers(self) -> tuple[int, int]:
@@ -207,8 +240,9 @@ def dot_plans(
     for plan in alone:
         beside = [f for f in alone if (f.kind, f.rows, f.m) == (plan.kind, plan.rows, plan.m)]
         chained = any(f.k in (g.rows, g.columns) for f in beside for g in beside)
-        rows, columns = _arrangement(plan.kind, beside, warps, chained)
-        found.append(replace(plan, row_warps=rows, column_warps=columns, outer=are_outer(alone, False)))
+        rows, columns, products = _arrangement(plan.kind, beside, warps, chained)
+        outer = are_outer(alone, False)
+        found.append(replace(plan, row_warps=rows, column_warps=columns, product_warps=products, outer=outer))
     return found
 
 
@@ -224,20 +258,25 @@ def are_outer(plans: Sequence[DotPlan], transposed: bool) -> bool:
 
 
 def _plan(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], features: Features, warps: int) -> DotPlan:
-    """The plan of a dot, not yet divided among warps. Raises CompileError for one with a batch."""
-    if len(dot.dst.axes) > 2:
-        raise CompileError(f"{dot.dst} is of several products; CUDA C++ has dots of one")
-    rows, columns = dot.dst.axes
-    m, n = dot.dst.shape
+    """The plan of a dot, not yet divided among warps. Raises CompileError for a batch without instructions of warps."""
+    *batch, rows, columns = dot.dst.axes
+    *products, m, n = dot.dst.shape
     a, b = (tiles[dot.a], tiles[dot.b]) if rows in tiles[dot.a].axes else (tiles[dot.b], tiles[dot.a])
     depth, element = a.extent(dot.axis), a.dtype
     along_k = (fastest[a.name] == dot.axis, fastest[b.name] == dot.axis)
     kind = _kind(multiplied(element, dot.precision), features)
-    whole, turned = (_fits(kind, *x, depth, dtype(element).bytes) for x in ((m, n), (n, m)))
+    pairs = batch and kind == "warp" and 2 * n == _COLUMNS and products[0] % 2 == 0
+    tiled = (m, 2 * n if pairs else n), (n, m)
+    whole, turned = (_fits(kind, *x, depth, dtype(element).bytes) for x in tiled)
     if not whole and turned:
         rows, columns, m, n, along_k = columns, rows, n, m, along_k[::-1]
     kind = kind if whole or turned else "fma"
-    return DotPlan(kind, rows, columns, dot.axis, m, n, depth, element, warps, 1, 1, along_k)
+    plan = DotPlan(kind, rows, columns, dot.axis, m, n, depth, element, warps, 1, 1, along_k)
+    if not batch:
+        return plan
+    if kind != "warp" or len(batch) > 1:
+        raise CompileError(f"{dot.dst} is of several products; only products of warps are, in a batch of one axis")
+    return replace(plan, batch=batch[0], products=products[0])
 
 
 def _kind(element: str, features: Features) -> Kind:
@@ -254,26 +293,35 @@ def _fits(kind: Kind, m: int, n: int, depth: int, element_bytes: int) -> bool:
     return m % 16 == n % 8 == depth * element_bytes % STEP_BYTES == 0
 
 
-def _arrangement(kind: Kind, plans: Sequence[DotPlan], warps: int, whole_rows: bool) -> tuple[int, int]:
-    """Warps along the rows and along the columns: the division that reads the least, of those with the most warps.
+def _arrangement(kind: Kind, plans: Sequence[DotPlan], warps: int, whole_rows: bool) -> tuple[int, int, int]:
+    """Warps along rows, columns and products: the division that reads the least, of those with the most warps.
 
     `whole_rows`: no two side by side in a row, if that leaves none idle.
     """
     row, column = {"warp": (16, 8), "wmma": (16, 16), "volta": (16, 16), "fma": (2 * _BLOCK, 2 * _BLOCK)}[kind]
     if kind == "fma":
         row, column = (math.gcd(size, *(x for f in plans for x in (f.m, f.n))) for size in (row, column))
-    found = [(r, c) for r, c in _factors(warps) if all(f.m % (row * r) == f.n % (column * c) == 0 for f in plans)]
-    if whole_rows and (warps, 1) in found:
-        return warps, 1
-    return max(found, key=lambda x: (x[0] * x[1], -sum(f.m // x[0] + f.n // x[1] for f in plans), x[0]))
+    found = [
+        (r, c, p)
+        for r, c, p in _factors(warps)
+        if all(f.m % (row * r) == f.n * f.together % (column * c) == f.products % (f.together * p) == 0 for f in plans)
+    ]
+    if whole_rows and (warps, 1, 1) in found:
+        return warps, 1, 1
+
+    def read(r: int, c: int, p: int) -> int:
+        return sum((f.m // r + f.n // c) * (f.products // p) for f in plans)
+
+    return max(found, key=lambda x: (math.prod(x), -read(*x), x[0]))
 
 
-def _factors(warps: int) -> Iterator[tuple[int, int]]:
-    """All pairs of numbers whose product divides the number of warps."""
+def _factors(warps: int) -> Iterator[tuple[int, int, int]]:
+    """All triples of numbers whose product divides the number of warps."""
     for rows in range(1, warps + 1):
         for columns in range(1, warps // rows + 1):
-            if warps % (rows * columns) == 0:
-                yield rows, columns
+            for products in range(1, warps // (rows * columns) + 1):
+                if warps % (rows * columns * products) == 0:
+                    yield rows, columns, products
 
 
 def _blocks(extents: tuple[int, int], along_k: tuple[bool, bool], warps: tuple[int, int]) -> tuple[Spread, Spread]:

@@ -16,12 +16,15 @@ from autosched.backends.cuda.dots.sources import Made, Staged
 from autosched.backends.cuda.dots.staging import Copy, Staging
 from autosched.backends.cuda.dots.volta import VoltaDot
 from autosched.backends.cuda.dots.warp_mma import WarpDot
+from autosched.backends.cuda.dots.window_mma import WindowDot, WindowOperand
+from autosched.backends.cuda.dots.windows import Window
 from autosched.backends.cuda.dots.wmma import WmmaDot, spread_sums, sums_definition
 from autosched.backends.cuda.language.iterations import Iterations
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Layout
+from autosched.backends.cuda.registers.tiles import Held
 from search_spaces.devices.features import Features
-from search_spaces.programs.statements import Dot, Fill, For, Load, Statement, View
+from search_spaces.programs.statements import Dot, Fill, For, Interleave, Load, Statement, View
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.workloads.dtypes import is_promoted
 
@@ -43,11 +46,11 @@ class Dots:
     def functions(self) -> list[str]:
         return [*self._functions.texts.values()]
 
-    def load(self, s: Load | View, printer: KernelPrinter) -> bool:
+    def load(self, s: Load | View | Fill | Interleave, printer: KernelPrinter) -> bool:
         name = s.dst.name
         if name not in self.operands.staged:
             return False
-        if isinstance(s, View):
+        if not isinstance(s, Load):
             return True  # Where it lies follows from its halo's place.
         staging = self._staging(printer)
         if name not in self._at:
@@ -63,7 +66,7 @@ class Dots:
     def loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> bool:
         staging, outside, halos = self._staging(printer), dict(self._at), list[HaloCopy]()
         if nest := around_halos(s, self.operands.halos, self.operands.staged):
-            halos = [nest.copy(x, printer, self.operands.stages) for x in nest.loads]
+            halos = [nest.copy(x, printer, self.operands.halos) for x in nest.loads]
             s, turns = nest.loop, nest.turns(turns, printer.indexing, printer.identifiers)
         loads = [x for x in s.body if isinstance(x, Load) and self._is_staged(x)]
         if not loads and not halos:
@@ -133,7 +136,7 @@ class Dots:
         for line in self._dot(s, printer).lines():
             printer.block.write(line)
 
-    def _dot(self, s: Dot, printer: KernelPrinter) -> WarpDot | WmmaDot | VoltaDot | FmaDot:
+    def _dot(self, s: Dot, printer: KernelPrinter) -> WarpDot | WindowDot | WmmaDot | VoltaDot | FmaDot:
         plan = self.operands.plan(s)
         acc = printer.tiles[s.dst.name]
         if any(acc.layout[x] != spread for x, spread in plan.layout.items()):
@@ -142,6 +145,8 @@ class Dots:
         rows, columns = self._made(s, a, plan, printer) or self._staged(s, a, printer), self._staged(s, b, printer)
         strides = (acc.apart(plan.rows), acc.apart(plan.columns))
         if plan.kind == "warp":
+            if isinstance(rows, Staged) and (made := self._windows(plan, acc, rows, columns, printer)):
+                return made
             promoted = is_promoted(plan.element, s.precision)
             return WarpDot(plan, acc.name, strides, rows, columns, promoted, self._functions, printer.features)
         assert isinstance(rows, Staged)
@@ -150,6 +155,17 @@ class Dots:
         if plan.kind == "volta":
             return VoltaDot(plan, acc.name, strides, rows, columns, self._functions)
         return FmaDot(plan, acc, rows, columns)
+
+    def _windows(
+        self, plan: DotPlan, acc: Held, rows: Staged, columns: Staged, printer: KernelPrinter
+    ) -> WindowDot | None:
+        """The dot if it has several products, or operands of several taps."""
+        a, b = rows.stage, columns.stage
+        if not (isinstance(a, Window) and isinstance(b, Window)) or not (plan.batch or max(a.taps, b.taps) > 1):
+            return None
+        strides = (acc.apart(plan.rows), acc.apart(plan.columns), acc.apart(plan.batch) if plan.batch else 0)
+        operands = WindowOperand(a, rows.at), WindowOperand(b, columns.at)
+        return WindowDot(plan, acc.name, strides, *operands, self._functions, printer.features)
 
     def _made(self, s: Dot, name: str, plan: DotPlan, printer: KernelPrinter) -> Made | None:
         """Rows of a dot that are in registers in its own layout."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autosched.backends.cuda.dots.halos import Window
 from autosched.backends.cuda.dots.stages import Stage
+from autosched.backends.cuda.dots.windows import Window
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from autosched.backends.cuda.dots import functions as fn
 from autosched.backends.cuda.dots.functions import Functions
-from autosched.backends.cuda.dots.halos import HaloCopy, Window
+from autosched.backends.cuda.dots.halos import HaloCopy
 from autosched.backends.cuda.dots.operands import Operands
 from autosched.backends.cuda.dots.stages import CHUNK, Stage
+from autosched.backends.cuda.dots.windows import Window
 from autosched.backends.cuda.language.index import Indexing, grouped, sum_of
 from autosched.backends.cuda.language.scope import call, open_braces
 from autosched.backends.cuda.language.types import memory_type
@@ -95,7 +96,7 @@ class Staging:
     def bring(self, copy: Copy | HaloCopy, at: str, counter: str) -> None:
         """Copy asynchronously, to `at` in shared memory; a halo in those iterations that are the first to read it."""
         if isinstance(copy, HaloCopy):
-            name = self.functions.use(f"copy_async_{CHUNK}", fn.copy_async(CHUNK))
+            name = self.functions.use(f"copy_async_{copy.stage.piece}", fn.copy_async(copy.stage.piece))
             condition = copy.condition(counter)
             open_braces(self.block, f"if ({condition})" if condition else "")
             source = self.printer.parameters[copy.load.buffer]

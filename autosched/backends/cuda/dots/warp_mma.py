@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from autosched.backends.cuda.dots import functions as fn
 from autosched.backends.cuda.dots.functions import Functions
-from autosched.backends.cuda.dots.halos import Window
 from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Made, Source, Staged
 from autosched.backends.cuda.dots.stages import Stage
+from autosched.backends.cuda.dots.windows import Window
 from autosched.backends.cuda.language.loops import UNROLL
 from search_spaces.devices.features import Features
 

@@ -204,20 +204,35 @@ def moving_layout(tile: Tile, layout: Layout, at: Address, indexing: Indexing, w
     if tile.elements < WARP * warps:
         return own
     for axis, most in vectors(at, indexing).items():
-        size = element_bytes(at.buffer.dtype)
-        wanted = min(_RUN_BYTES, tile.extent(axis) * size)
-        if _run(own[axis]) * size >= wanted:
+        size, row = element_bytes(at.buffer.dtype), _row(axis, tile, at)
+        wanted = min(_RUN_BYTES, math.prod(map(tile.extent, row)) * size)
+        if _run(own, row) * size >= wanted:
             return own
-        order = [axis, *(x for x in reversed(tile.axes) if x != axis)]
+        order = [*row, *(x for x in reversed(tile.axes) if x not in row)]
         other = blocked({x: tile.extent(x) for x in order}, warps, most)
-        if _run(other[axis]) * size >= wanted:
+        if _run(other, row) * size >= wanted:
             return other
     return own
 
 
-def _run(spread: Spread) -> int:
-    """Neighbours that a warp has at once: those of a thread, and of the next lanes."""
-    digits = simplified(spread)
-    own = digits[0].size if digits and digits[0].kind == "register" else 1
-    rest = itertools.takewhile(lambda digit: digit.kind == "lane", digits[own > 1 :])
-    return own * math.prod(digit.size for digit in rest)
+def _row(axis: str, tile: Tile, at: Address) -> list[str]:
+    """The axes whose positions are one row in memory, from this one on: each begins where the one before it ends."""
+    row, length = [axis], tile.extent(axis)
+    while more := next((x for x in tile.axes if x not in row and at.between(x) == length), None):
+        row.append(more)
+        length *= tile.extent(more)
+    return row
+
+
+def _run(layout: Layout, row: Sequence[str]) -> int:
+    """Neighbours of a row that a warp has at once: those of a thread, and of the next lanes."""
+    run = 1
+    for n, axis in enumerate(row):
+        digits = simplified(layout[axis])
+        own = digits[0].size if n == 0 and digits and digits[0].kind == "register" else 1
+        lanes = itertools.takewhile(lambda digit: digit.kind == "lane", digits[own > 1 :])
+        along = own * math.prod(digit.size for digit in lanes)
+        run *= along
+        if along < extent(layout[axis]):
+            break
+    return run

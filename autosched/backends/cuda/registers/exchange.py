@@ -8,13 +8,14 @@ load<8>(…)
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
 from autosched.backends.cuda.language.index import scaled, sum_of
 from autosched.backends.cuda.language.scope import call
 from autosched.backends.cuda.language.types import VECTOR_BYTES, element_bytes, memory_type
-from autosched.backends.cuda.registers.layouts import Layout, vector
+from autosched.backends.cuda.registers.layouts import Layout, Spread, simplified, vector
 from autosched.backends.cuda.registers.positions import Positions
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Held, Tiles
@@ -45,9 +46,10 @@ class Exchange:
         positions = {x: self._positions.within(x, target.layout[x]) for x in axes}
         self.read(target, self.written(source, exchanged_along(source, target)), positions)
 
-    def written(self, source: Held, fastest: str) -> Scratch:
-        """The tile in scratch memory, where all threads may read it until the next barrier."""
-        scratch = Scratch(source.tile, fastest)
+    def written(self, source: Held, row: Sequence[str]) -> Scratch:
+        """The tile in scratch memory, in such rows, where all threads may read it until the next barrier."""
+        scratch = Scratch(source.tile, row)
+        fastest = scratch.fastest
         self.types.add(source.tile.dtype)
         scratch.at = self._shared.scratch(scratch.bytes)
         count = math.gcd(vector(source.layout[fastest]), scratch.most) if fastest else 1
@@ -79,20 +81,20 @@ class Exchange:
 
 
 class Scratch:
-    """A tile in scratch memory, from `at` on: rows of the fastest axis, padded, the other axes row-major."""
+    """A tile in scratch memory, from `at` on: rows of the fastest axes, padded, the other axes row-major."""
 
-    def __init__(self, tile: Tile, fastest: str) -> None:
+    def __init__(self, tile: Tile, row: Sequence[str]) -> None:
         self._tile = tile
-        self.fastest = fastest
+        self.fastest = row[0] if row else ""
         self.at = ""
         size = element_bytes(tile.dtype)
         self.most = VECTOR_BYTES // size
         self._pitch: dict[str, int] = {}
         apart = 1
-        for axis in [fastest, *(x for x in reversed(tile.axes) if x != fastest)] if tile.axes else []:
+        for axis in [*row, *(x for x in reversed(tile.axes) if x not in row)]:
             self._pitch[axis] = apart
             apart *= tile.extent(axis)
-            if axis == fastest and len(tile.axes) > 1:
+            if axis == row[-1] and len(tile.axes) > len(row):
                 apart = (-(-apart // self.most) + 1) * self.most
         self.bytes = apart * size
 
@@ -104,9 +106,30 @@ class Scratch:
         return f"reinterpret_cast<{memory_type(self._tile.dtype)}*>({self.at})"
 
 
-def exchanged_along(source: Held, target: Held) -> str:
-    """The axis along which most neighbours are together in registers, on either side."""
+def exchanged_along(source: Held, target: Held) -> tuple[str, ...]:
+    """The axis along which most neighbours are together in registers, on either side.
+
+    If neighbouring threads of the target have all of it, the axis of the next ones follows: both are a row of memory.
+    """
     axes: Sequence[str] = source.tile.axes
     if not axes:
-        return ""
-    return max(axes, key=lambda x: vector(source.layout[x]) * vector(target.layout[x]))
+        return ()
+    fastest = max(axes, key=lambda x: vector(source.layout[x]) * vector(target.layout[x]))
+    lanes = _lanes(target.layout[fastest]) if len(axes) > 2 else 0
+    beside = (x for x in axes if lanes and x != fastest and _begins_at(lanes, target.layout[x]))
+    return (fastest, *itertools.islice(beside, 1))
+
+
+def _lanes(spread: Spread) -> int:
+    """Neighbouring lanes that have all positions of an axis, each a vector; 0 if other threads have some."""
+    digits = simplified(spread)
+    rest = digits[vector(spread) > 1 :]
+    if not rest:
+        return 1
+    return rest[0].size if len(rest) == 1 and rest[0].kind == "lane" and rest[0].place == 1 else 0
+
+
+def _begins_at(lane: int, spread: Spread) -> bool:
+    """True if neighbours along an axis are neighbouring lanes from this one on."""
+    first = simplified(spread)[:1]
+    return bool(first) and first[0].kind == "lane" and first[0].place == lane

@@ -34,7 +34,7 @@ class Rearranging:
             return
         placed = zip(source.tile.axes, s.slices, strict=True)
         positions = {x: self._positions.position(piece, dst.layout) for x, piece in placed}
-        self._exchange.read(dst, self._exchange.written(source, source.tile.axes[-1]), positions)
+        self._exchange.read(dst, self._exchange.written(source, source.tile.axes[-1:]), positions)
 
     def split(self, s: Split) -> None:
         for number, tile in enumerate((s.first, s.second)):

@@ -29,6 +29,8 @@ from autosched.tracing.values.values import Value
 from autosched.tracing.values.views import Slicing
 from search_spaces.workloads.strides import dense_strides, memory_order
 
+# Bytes that memory moves during a launch.
+_LAUNCH_BYTES = 8e6
 # Rounding of the sums of a result or a part of it, with what is added before.
 Finish = Callable[[Result, Value], Value]
 
@@ -38,7 +40,7 @@ def transposed(result: Result, x: Value, weight: Value, geometry: Geometry, grou
     stride, _, dilation = geometry
     taps = weight.shape[2:]
     even = all(k % s == 0 for k, s in zip(taps, stride, strict=True))
-    if max(stride) > 1 and set(dilation) == {1} and even:
+    if max(stride) > 1 and set(dilation) == {1} and even and not _is_large_and_cropped(result, geometry):
         return _by_columns(result, x, weight, geometry, groups, finish)
     turned = _exchanged(result, weight, groups)
     sizes = zip(result.shape[2:], taps, *geometry, strict=True)
@@ -53,6 +55,15 @@ def transposed(result: Result, x: Value, weight: Value, geometry: Geometry, grou
     longest = [[(taps, place, spacing, of[0][-1]) for taps, place, spacing, _ in of] for of in along]
     parts_of = {c: of_residue([r[n] for r, n in zip(longest, c, strict=True)]) for c in chosen}
     return _interleaved(result, parts_of, [len(r) for r in along])
+
+
+def _is_large_and_cropped(result: Result, geometry: Geometry) -> bool:
+    """True if parts in place are faster than all residues at once, whose results are copied without their edges."""
+    stride, padding, _ = geometry
+    sizes = zip(result.shape[2:], stride, padding, strict=True)
+    cropped = any(before % step or (before + size) % step for size, step, before in sizes)
+    copied = 2 * result.of(Value).bytes
+    return cropped and copied > math.prod(stride) * _LAUNCH_BYTES and _is_best_in_parts(result, stride)
 
 
 def _is_best_in_parts(result: Result, steps: Sequence[int]) -> bool:

@@ -16,6 +16,7 @@ from search_spaces.anchors.contractions.batch_tiles import batch_rules, batch_ti
 from search_spaces.anchors.contractions.class_tiles import CLASSES, ClassTiles, class_tiles
 from search_spaces.anchors.contractions.dot_knobs import (
     MIN_ROWS,
+    NARROW,
     LeastTile,
     least_tile,
     why_too_narrow,
@@ -73,7 +74,7 @@ def dot_rules(
         for name, side in zip(LOADS, form.operands, strict=True)
         for how in dict.fromkeys(("pointer", *knobs[name].values))
     }
-    own = (*batch_rules(knobs), *joined_rules(knobs), *halo_rules(form, knobs))
+    own = (*batch_rules(knobs), *joined_rules(knobs), *halo_rules(form, knobs, offers))
     rules = (*own, *_DotRules(workload, form, target, offers, reads).all())
     return tuple(with_batch(rule, knobs) for rule in with_ranges(form, rules, knobs))
 
@@ -155,6 +156,8 @@ class _DotRules:
 
     def _why_few_rows(self, values: Values) -> str | None:
         (rows, columns), least = self._tile(values).shape, self._least
+        if columns == NARROW and batch_tile(values) % 2 == 0:
+            columns *= 2
         if rows < least.rows:
             return f"a dot has at least {least.rows} rows, got {rows}; swap makes them columns"
         return f"a dot has at least {least.columns} columns, got {columns}" if columns < least.columns else None

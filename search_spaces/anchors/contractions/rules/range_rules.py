@@ -82,6 +82,8 @@ def _why_out_of_order(form: Contraction, classes: Sequence[str], moved: str) -> 
         place |= {x: piece for t in tiles for x, piece in t.place(Affine()).items()}
         for access, strides in moved_by(form, moved, values.word(moved)):
             where = {v: place.get(v, Slice(Affine())) for i in access.index for v in i.axes}
+            if any(sum(where[v].extent is not None for v in i.axes) > 1 for i in access.index):
+                return f"{moved}={values[moved]} of {access.tensor}: a dimension moves along one axis at most"
             if reason := why_no_box(slices_at(access, where), strides):
                 return f"{moved}={values[moved]} of {access.tensor}: {reason}"
         return None

@@ -20,13 +20,14 @@ from search_spaces.anchors.contractions.class_tiles import (
     why_not_ranged,
 )
 from search_spaces.anchors.contractions.dot_knobs import MIN_DEPTH, fastest, least_tile, tiles_in
-from search_spaces.anchors.contractions.halos import cost_of_halos, slides
+from search_spaces.anchors.contractions.halos import cost_of_halos, has_views_along_k, slides
 from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.starting.start_tiles import (
     EARLY_START_TILES,
     FEW_TILES_STARTS,
+    GROUP_STARTS,
     HALO_STARTS,
     MULTIPLY_ADD_START_TILES,
     NARROW_WARP_GROUP_STARTS,
@@ -264,20 +265,40 @@ class _Starts:
         """Programs of boxes of pixels, which they load once for all taps, of the kind that costs least."""
         sides = zip((("a_load", "m", "n"), ("b_load", "n", "m")), self.form.operands, strict=True)
         for side, name, other in (named for named, operands in sides if slides(self.form, operands)):
-            axes = f"{name}_axes"
-            kinds = [{axes: v} for v in getattr(self.knobs.get(axes), "values", ()) if v in BOXES]
             moved = [x for x, k in self.knobs.items() if x in LOADS and HALO in k.values]
+            yield from self._of_groups(side, name, other) if len(moved) == len(LOADS) else ()
             for pixels, filters, k_bytes, warps, stages, whole, per_sm in HALO_STARTS if side in moved else ():
                 sizes = {name: pixels, other: filters}
-                own = Values({"grid": "tiles", "store": "pointer", "warps": warps, "stages": stages})
+                own = Values({"grid": "tiles", "store": "pointer", "warps": warps, "stages": stages, "k_axes": FUSED})
                 own |= {x: HALO if x == side or (whole and x in moved) else _by_pointers(self.knobs[x]) for x in LOADS}
-                found = self._start(sizes["m"], sizes["n"], k_bytes, **own)
-                box = {"k_axes": FUSED, name: self._size(name, pixels)} if kinds else {"k_axes": FUSED}
-                boxes = [Values({**found, **own, **box, **kind}) for kind in kinds or [{}]]
-                boxes = [v for v in boxes if class_tiles(self.form, v, name).why_no_box() is None]
-                if boxes:
-                    best = min(boxes, key=lambda v: cost_of_halos(self.form, v, side))
+                for best in self._boxed(sizes, k_bytes, own, name, side):
                     yield self._shared_by_halos(best, other, per_sm if whole else 0)
+
+    def _of_groups(self, side: str, name: str, other: str) -> Iterator[Values]:
+        """The same with as many groups of channels as fill a line, and their taps joined if they are short."""
+        views = has_views_along_k(self.form, {x: self.knobs[x].values for x in LOADS})
+        if not views or BATCH not in self.knobs or len(self.knobs[BATCH].values) == 1:
+            return
+        depths = joined_depths(self.form) if JOINED in self._kinds_of_k else ()
+        k_axes, depth = (JOINED, depths[0]) if depths else (FUSED, self.form.k.extent)
+        groups = LINE_BYTES / (self.form.k.extent * self.element_bytes)
+        filters = class_positions(self.form, other, ranged=True)
+        for pixels, warps, stages, per_sm, max_registers in GROUP_STARTS:
+            own = Values({"store": "pointer", "warps": warps, "stages": stages, "max_registers": max_registers})
+            own |= {**dict.fromkeys(LOADS, HALO), "k_axes": k_axes, BATCH: nearest(self.knobs[BATCH], groups)}
+            own |= {"grid": "persistent", "per_sm": per_sm} if per_sm else {"grid": "tiles"}
+            yield from self._boxed({name: pixels, other: filters}, depth * self.element_bytes, own, name, side)
+
+    def _boxed(self, sizes: Mapping[str, int], k_bytes: int, own: Values, name: str, side: str) -> Iterator[Values]:
+        """The start with tiles of pixels as the boxes whose halos cost least, if there are any."""
+        axes = f"{name}_axes"
+        kinds = [{axes: v} for v in getattr(self.knobs.get(axes), "values", ()) if v in BOXES]
+        found = self._start(sizes["m"], sizes["n"], k_bytes, **own)
+        box = {name: self._size(name, sizes[name])} if kinds else {}
+        boxes = [Values({**found, **own, **box, **kind}) for kind in kinds or [{}]]
+        boxes = [v for v in boxes if class_tiles(self.form, v, name).why_no_box() is None]
+        if boxes:
+            yield min(boxes, key=lambda v: cost_of_halos(self.form, v, side))
 
     def _shared_by_halos(self, values: Values, filters: str, per_sm: int) -> Values:
         """The start with persistent programs if these can keep their filters, `per_sm` of them, unless that is 0.

@@ -77,3 +77,14 @@ HALO_STARTS = (
     (128, 128, 128, 8, 3, False, 2),
     (64, 128, 64, 4, 4, False, 4),
 )
+# (pixels, warps, stages, programs of a multiprocessor that have several tiles each or 0, most registers of a thread) of
+# starts whose windows are views of halos of several groups of channels. Their dots are short and wait for loads: what
+# hides these are many warps of a multiprocessor, or halos of the next tile.
+GROUP_STARTS = (
+    (64, 8, 1, 0, 0),
+    (128, 4, 1, 0, 128),
+    (64, 4, 1, 0, 0),
+    (128, 8, 2, 2, 0),
+    (256, 8, 1, 0, 0),
+    (64, 4, 2, 3, 0),
+)

@@ -19,7 +19,7 @@ from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.trial_data import TrialData
 from autosched.machine import devices
-from convolutions import block, convolution
+from convolutions import block, convolution, with_filters_along_channels
 from cost_models.program_counts import count
 from cost_models.reuse import Nest
 from cuda_on_cpu import EmulatedProgram
@@ -33,7 +33,6 @@ from search_spaces.programs.statements import For, Load, View, statements
 from search_spaces.programs.tiles import Flat, Slice, Tile, side
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
-from search_spaces.workloads.strides import dense_strides
 
 BACKEND = CudaBackend()
 A100, H100 = target_named("a100"), target_named("h100")
@@ -74,14 +73,6 @@ def drawn(workload: Workload, count: int, seed: int = 0, target: Target = FEW) -
     return iter(dict.fromkeys(halos_of(workload, target).sample(rng) for _ in range(count)))
 
 
-def filters_of(workload: Workload) -> Workload:
-    """The same with weights that run along channels, as those of channels-last models do."""
-    x, w = workload.inputs
-    (*taps, channels, filters) = w.shape
-    apart = dense_strides((filters, *taps, channels))
-    return replace(workload, inputs=(x, replace(w, strides=(*apart[1:], apart[0]))))
-
-
 @every
 def test_programs_of_halos_compute_convolutions(name: str) -> None:
     workload = WINDOWS[name]
@@ -113,7 +104,7 @@ def test_halos_of_several_blocks_of_channels_follow_one_another(
     stages: int, grid: str, b_load: str, tmp_path: Path
 ) -> None:
     """With 3 taps and 4 iterations ahead, three halos are in shared memory at once."""
-    workload = filters_of(convolution((33,), (3,), 96, 16, batch=3, padding=1))
+    workload = with_filters_along_channels(convolution((33,), (3,), 96, 16, batch=3, padding=1))
     fixed = {"k": [(3, 32)], "split": [1], "stages": [stages], "grid": [grid], "b_load": [b_load]}
     space = halos_of(workload).restricted("contraction", **fixed)
     data = TrialData.drawn(workload, 0, torch.device("cpu"))
@@ -125,7 +116,7 @@ def test_halos_of_several_blocks_of_channels_follow_one_another(
 @pytest.mark.parametrize(("channels", "stages"), [(32, 1), (32, 3), (96, 3)])
 def test_a_persistent_program_loads_filters_of_all_channels_once(channels: int, stages: int, tmp_path: Path) -> None:
     """One block of channels is the same for all of its tiles, and stays in shared memory; three follow one another."""
-    workload = filters_of(convolution((12, 11), (3, 3), channels, 16, batch=3, padding=1))
+    workload = with_filters_along_channels(convolution((12, 11), (3, 3), channels, 16, batch=3, padding=1))
     fixed: dict[str, Any] = {"k": [(channels // 32, 32)], "split": [1], "grid": ["persistent"], "stages": [stages]}
     space = halos_of(workload).restricted("contraction", **fixed, a_load=[HALO], b_load=[HALO])
     schedule = space.sample(np.random.default_rng(4))
@@ -140,7 +131,7 @@ def test_a_persistent_program_loads_filters_of_all_channels_once(channels: int, 
 
 def test_pixels_that_all_tiles_of_a_program_read_are_loaded_once(tmp_path: Path) -> None:
     """One tile of pixels, and more tiles of filters than programs, whose taps come one after the other."""
-    workload = filters_of(convolution((8, 8), (3, 3), 16, 96, padding=1))
+    workload = with_filters_along_channels(convolution((8, 8), (3, 3), 16, 96, padding=1))
     fixed = {"m_axes": ["patch"], "m": [(1, 64)], "n": [(6, 16)], "k": [(1, 16)], "swap": [False], "split": [1]}
     space = halos_of(workload).restricted("contraction", **fixed, grid=["persistent"], b_load=["pointer"])
     schedule = space.sample(np.random.default_rng(0))
@@ -182,7 +173,7 @@ def test_halos_compile(name: str, target: Target) -> None:
 
 def layer(a_load: str, **others: Any) -> Schedule:
     """A layer of ResNet by pointers or by halos, in tiles of 8 x 16 pixels."""
-    workload = filters_of(convolution((56, 56), (3, 3), 64, 64, batch=32, padding=1))
+    workload = with_filters_along_channels(convolution((56, 56), (3, 3), 64, 64, batch=32, padding=1))
     space = spaces.build(workload, A100, [BACKEND]).restricted("contraction", k_axes=["fused"])
     found = next(s for s in space.seeds() if s.knobs["split"] == 1 and not s.knobs["swap"])
     chosen: dict[str, Any] = {

@@ -239,3 +239,12 @@ def test_concatenations_of_products_in_another_are_not_stored() -> None:
 
     traced = trace(function, *(torch.empty(64, 64, device="meta") for _ in range(4)))
     assert sum(len(step.values) for step in traced.steps) == 5, str(traced)
+
+
+def test_folds_of_large_tensors_are_stored_where_few_programs_would_fold_them_again() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x.mean((2, 3)).logsumexp(1)
+
+    shapes = ((16, 128, 256, 256), (512, 128, 16, 16), (16, 128, 2, 2))
+    kernels = [len(trace(function, torch.empty(shape, device="meta")).workloads) for shape in shapes]
+    assert kernels == [2, 1, 1]
