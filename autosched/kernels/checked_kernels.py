@@ -33,18 +33,33 @@ class CheckedKernels:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._latencies_s = dict(_entries(path))
+        try:
+            self._text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            self._text = ""
+        self._added: dict[str, float] = {}
 
     def latency_s(self, key: str) -> float | None:
         """Latency of a checked kernel; None for one that was not checked."""
-        return self._latencies_s.get(key)
+        # Thousands of lines take longer to parse than a model's kernels to load.
+        return self._added.get(key, _latency_s(self._text, key))
 
     def add(self, key: str, latency_s: float, label: str) -> None:
-        if key in self._latencies_s:
+        if self.latency_s(key) is not None:
             return
-        self._latencies_s[key] = latency_s
+        self._added[key] = latency_s
         with contextlib.suppress(OSError):
             append_line(self._path, json.dumps({"checked": key, "latency_s": latency_s, "kernel": label}))
+
+
+def _latency_s(text: str, key: str) -> float | None:
+    """The latency in the last line that begins with a key and can be read."""
+    end = len(text)
+    while (found := text.rfind(f'{{"checked": "{key}"', 0, end)) >= 0:
+        with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
+            return float(json.loads(text[found:].partition("\n")[0])["latency_s"])
+        end = found
+    return None
 
 
 def checked_kernels() -> CheckedKernels:
@@ -55,16 +70,3 @@ def checked_kernels() -> CheckedKernels:
 @functools.cache
 def _of(path: Path) -> CheckedKernels:
     return CheckedKernels(path)
-
-
-def _entries(path: Path) -> list[tuple[str, float]]:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            data = json.loads(line)
-            found.append((str(data["checked"]), float(data["latency_s"])))
-    return found

@@ -39,6 +39,8 @@ _log = logging.getLogger(__name__)
 # kernels, about a second a segment, to compile the segments by others, and to compare.
 _SEARCHES = 0.6
 _LOADED_S = 1.0
+# Part of the time left in which libraries are compared with kernels: others' whole segments need most of it.
+_LIBRARIES = 0.3
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class GraphCompiler:
         deadline: Deadline = NEVER,
     ) -> tuple[tuple[Part, ...], GraphReport]:
         if self.options.tunes and not self.options.strict:
-            kernels = self._with_libraries(divided, kernels, deadline)
+            kernels = self._with_libraries(divided, kernels, deadline.part(_LIBRARIES))
         choices: dict[str, Choice] = {}
         # Those of most operators first: with others they are compared as long as there is time.
         ordered = sorted(divided.problems, key=lambda problem: -problem[0].operators * problem[1])

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from autosched.backends.backend import Artefact, CompileError, Launcher
 from autosched.backends.cuda import nvrtc
 from autosched.backends.cuda.limits import CudaLimits
-from autosched.backends.cuda.source import launched, print_module
 from autosched.backends.gpu.cubin import read_cubin
 from autosched.backends.gpu.kernel import CudaKernel, kernels_from_json, kernels_to_json
 from autosched.backends.gpu.warps import WARP, why_other_waves
@@ -34,10 +33,15 @@ class CudaBackend:
 
     def render(self, program: TileProgram, comment: str, target: Target) -> str:
         """CUDA C++ for the target's compute capability. Raises CompileError for a program that it cannot express."""
+        # Printers take a tenth of a second to import, which a process that only loads kernels does without.
+        from autosched.backends.cuda.source import print_module
+
         return print_module(program, comment, target)
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
         """A cubin for the target's compute capability with all kernels, and its PTX. Raises CompileError."""
+        from autosched.backends.cuda.source import launched
+
         if not self.serves(target):
             expected = f"compute capability 7.0 or later with warps of {WARP}"
             raise CompileError(f"target {target.name} is no GPU of {expected}")

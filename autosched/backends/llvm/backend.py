@@ -17,7 +17,7 @@ import torch
 from autosched.backends.backend import Artefact, CompileError, LoadError
 from autosched.backends.llvm.compiler import compiler, engine
 from autosched.backends.llvm.limits import LlvmLimits
-from autosched.backends.llvm.printer import SCRATCH_SUFFIX, print_program, symbols
+from autosched.backends.llvm.symbols import SCRATCH_SUFFIX, symbols
 from autosched.backends.llvm.team import Team
 from search_spaces import Target, TileProgram
 from tuning_logs import CompileFacts
@@ -39,6 +39,9 @@ class LlvmBackend:
         return None
 
     def render(self, program: TileProgram, comment: str, target: Target) -> str:
+        # Printers take a tenth of a second to import, which a process that only loads kernels does without.
+        from autosched.backends.llvm.printer import print_program
+
         return print_program(program, comment)
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:

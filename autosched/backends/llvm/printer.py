@@ -22,12 +22,11 @@ from autosched.backends.llvm.bodies.transposed_copies import transposed_copy
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import I64, PTR, Builder, IRValue, Module
 from autosched.backends.llvm.ir.values import index, plus
+from autosched.backends.llvm.symbols import SCRATCH_SUFFIX, symbols
 from autosched.backends.printing import quoting
 from search_spaces.programs.statements import Dot, For, Load, Statement, Store, produced, read, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram, loop_extents
-
-SCRATCH_SUFFIX = "_scratch_bytes"
 
 
 def print_program(program: TileProgram, comment: str) -> str:
@@ -41,14 +40,6 @@ def print_program(program: TileProgram, comment: str) -> str:
         _print_kernel(module, program, kernel, symbol)
     header = quoting.comment([*comment.splitlines(), "", *to_text(program).split("\n")], ";")
     return f"{header}\n\n{module}"
-
-
-def symbols(program: TileProgram) -> tuple[str, ...]:
-    """The names of the functions of a program's kernels: those of the kernels, if the linker accepts them."""
-    return tuple(
-        kernel.name if kernel.name.isascii() and kernel.name.isidentifier() else f"kernel.{number}"
-        for number, kernel in enumerate(program.kernels)
-    )
 
 
 def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: str) -> None:

@@ -11,8 +11,6 @@ from autosched.backends.gpu.cubin import CubinFacts, read_cubin
 from autosched.backends.gpu.kernel import CudaKernel, TensorMap, kernels_from_json, kernels_to_json
 from autosched.backends.gpu.warps import why_other_waves
 from autosched.backends.triton.limits import TritonLimits
-from autosched.backends.triton.printer import function_name
-from autosched.backends.triton.source import kernel_arguments, print_module
 from search_spaces import Target, TileProgram
 from tuning_logs import CompileFacts
 
@@ -35,12 +33,17 @@ class TritonBackend:
 
     def render(self, program: TileProgram, comment: str, target: Target) -> str:
         """Triton source, the same for every GPU: a function per kernel. Raises CompileError for unsupported ones."""
+        # Printers take a tenth of a second to import, which a process that only loads kernels does without.
+        from autosched.backends.triton.source import print_module
+
         return print_module(program, comment)
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
         """Cubins for the target's compute capability. Raises CompileError."""
         # Triton takes a second to import, and only compiling needs it.
         from autosched.backends.triton.compile import compile_kernel, load_functions
+        from autosched.backends.triton.printer import function_name
+        from autosched.backends.triton.source import kernel_arguments
 
         if target.kind != "gpu":
             raise CompileError(f"target {target.name} is a {target.kind}; Triton compiles for gpu targets")
