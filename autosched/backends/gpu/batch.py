@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from autosched.backends.gpu.graph import CudaGraph
 
 _VALUE_BYTES = 8
+# No tensor begins at the last byte.
+_NOWHERE = 2**64 - 1
 
 
 class CudaBatch:
@@ -154,7 +156,7 @@ class Parameters:
         self._steps = (ctypes.c_uint64 * len(words))(*words)
         self.address, self.count = ctypes.addressof(self._steps), len(words) // STEP_WORDS
         # What the maps were last encoded for; these live as long as the pointers to them.
-        self._at = np.zeros(len(self._maps), np.uint64)
+        self._at = np.full(len(self._maps), _NOWHERE, np.uint64)
         self._found: list[EncodedMap | None] = [None] * len(self._maps)
 
     def _laid_out(self, launcher: CudaLauncher, kernels: Sequence[int], begin: int) -> list[int]:
