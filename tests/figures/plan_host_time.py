@@ -6,8 +6,9 @@ Each layer is a norm and two products of small matrices, in kernels that are not
 for before every call, and not within it: what is timed is checking the tensors, allocating, and launching; on a CPU the
 kernels' own time is in it. `plan` is the compiled graph without Dynamo, launched kernel by kernel, `graph` the same as
 a CUDA graph, `moved` what a user calls (with Dynamo's guards) as a CUDA graph, with another input at every call,
-`compiled` what a user calls, kernel by kernel. `per launch` is the slope of `plan` between the least and the greatest
-number of launches, `fixed` the rest.
+`compiled` what a user calls, kernel by kernel, and `driver` the part of `plan` that the driver's functions take, which
+machine code calls one after the other. `per launch` is the slope of `plan` between the least and the greatest number of
+launches, with that of `driver`, and `fixed` the rest.
 """
 
 from __future__ import annotations
@@ -72,6 +73,28 @@ def host_us(call: Callable[[], object], calls: int, wait: Callable[[], None]) ->
     return statistics.median(found) * 1e6
 
 
+def driver_us(plan: Callable[[], object], calls: int, wait: Callable[[], None]) -> float:
+    """Median microseconds of a call that pass in the driver's functions."""
+    from autosched.backends.gpu.enqueueing import Enqueueing
+
+    usual, taken, found = Enqueueing.__call__, [0.0], []
+
+    def timed(enqueueing: Enqueueing, steps: int, count: int, stream: int) -> tuple[Any]:
+        begin = time.perf_counter()
+        status = usual(enqueueing, steps, count, stream)
+        taken[0] += time.perf_counter() - begin
+        return status
+
+    Enqueueing.__call__ = timed  # type: ignore[method-assign]
+    for _ in range(calls):
+        wait()
+        taken[0] = 0.0
+        plan()
+        found.append(taken[0])
+    Enqueueing.__call__ = usual  # type: ignore[method-assign]
+    return statistics.median(found) * 1e6
+
+
 def compiled(model: nn.Module, mode: Mode, x: Tensor) -> tuple[Callable[..., Any], Callable[[], object], int]:
     """The compiled model, a call of its plan alone, and the number of its launches."""
     calls: list[tuple[PlannedGraph, list[Any]]] = []
@@ -103,16 +126,17 @@ def main() -> None:
     graph_compiler.replay = kernels  # type: ignore[attr-defined]
     x = torch.randn(ROWS, WIDTH, device=device, dtype=dtype)
     print(f"on {(devices.resolve(None) if on_gpu else devices.cpu_target(1)).label}; µs")
-    print("layers launches      plan     graph     moved  compiled     eager")
-    found: dict[int, float] = {}
+    print("layers launches      plan     graph     moved  compiled     eager    driver")
+    found: dict[int, tuple[float, float]] = {}
     for count in given.layers:
         torch.manual_seed(0)
         model = nn.Sequential(*(Layer() for _ in range(count))).to(device, dtype).requires_grad_(False)
         time_of = partial(host_us, calls=given.calls, wait=wait)
         with torch.no_grad():
             called, plan, launches = compiled(model, "default", x)
-            found[launches] = time_of(plan)
-            row = [found[launches], float("nan"), float("nan"), time_of(partial(called, x)), time_of(partial(model, x))]
+            found[launches] = time_of(plan), driver_us(plan, given.calls, wait) if on_gpu else float("nan")
+            whole, driver = found[launches]
+            row = [whole, float("nan"), float("nan"), time_of(partial(called, x)), time_of(partial(model, x)), driver]
             if on_gpu:
                 graphed, graph, _ = compiled(model, "reduce-overhead", x)
                 inputs = itertools.cycle([x.clone() for _ in range(3)])
@@ -120,8 +144,9 @@ def main() -> None:
         print(f"{count:>6} {launches:>8} " + " ".join(f"{us:>9.1f}" for us in row))
     least, greatest = min(found), max(found)
     if least < greatest:
-        slope = (found[greatest] - found[least]) / (greatest - least)
-        print(f"per launch {slope:.2f} µs, fixed {found[least] - slope * least:.1f} µs")
+        slope, driver = ((g - n) / (greatest - least) for g, n in zip(found[greatest], found[least], strict=True))
+        fixed = found[least][0] - slope * least
+        print(f"per launch {slope:.2f} µs, of which the driver takes {driver:.2f}; fixed {fixed:.1f} µs")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from autosched.backends.gpu.graph import CudaGraph
 
 _VALUE_BYTES = 8
+# No tensor begins at the last byte.
+_NOWHERE = 2**64 - 1
 
 
 class CudaBatch:
@@ -149,11 +151,13 @@ class Parameters:
         # Of each map: the array of pointers, its place there, and the known ones; the number of its tensor's address.
         self._maps: list[tuple[Any, int, EncodedMaps]] = []
         self._mapped: list[int] = []
-        self._found: list[EncodedMap] = []
         launched = zip(launchers, kernels, begins, strict=False)
         words = [w for own, numbers, begin in launched for w in self._laid_out(own, numbers, begin)]
         self._steps = (ctypes.c_uint64 * len(words))(*words)
         self.address, self.count = ctypes.addressof(self._steps), len(words) // STEP_WORDS
+        # What the maps were last encoded for; these live as long as the pointers to them.
+        self._at = np.full(len(self._maps), _NOWHERE, np.uint64)
+        self._found: list[EncodedMap | None] = [None] * len(self._maps)
 
     def _laid_out(self, launcher: CudaLauncher, kernels: Sequence[int], begin: int) -> list[int]:
         """The steps of a launch of some kernels, whose values begin at a number."""
@@ -188,12 +192,12 @@ class Parameters:
         np.take(np.array([*bases, 0], np.uint64), index, out=self.values, mode="clip")
         np.add(self.values, offsets, out=self.values)
         if self._maps:
-            addresses = self.values[self._mapped].tolist()
-            found = [maps.at(address) for (_, _, maps), address in zip(self._maps, addresses, strict=True)]
-            for (pointers, parameter, _), made in zip(self._maps, found, strict=True):
-                pointers[parameter] = made.address
-            # As long as the pointers are.
-            self._found = found
+            addresses = self.values[self._mapped]
+            # Those of weights stay where they are.
+            for number in np.flatnonzero(addresses != self._at).tolist():
+                pointers, parameter, maps = self._maps[number]
+                self._found[number] = made = maps.at(int(addresses[number]))
+                pointers[parameter], self._at[number] = made.address, addresses[number]
         self.bases = bases
 
     def words(self, step: int) -> tuple[int, int, int]:

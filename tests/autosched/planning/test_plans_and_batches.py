@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,3 +56,33 @@ def test_launches_get_the_addresses_of_their_slots_and_workspaces_apart_from_the
             for (one, size), (other, _) in zip(sorted(spans), sorted(spans)[1:], strict=False):
                 assert one + size <= other
     assert driver.graphs_launched == 2 * graphs
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["at the same addresses", "where the input has moved"])
+def test_a_call_runs_as_much_python_for_many_launches_as_for_few(monkeypatch: pytest.MonkeyPatch, moves: bool) -> None:
+    fake.installed(monkeypatch)
+    launcher = cuda_launch.CudaLauncher(fake.PROGRAM, fake.CUBINS, (fake.FIRST, fake.SECOND))
+    made = Slot(Layout((64,), (1,), torch.float32))
+
+    def calls_of_python(count: int) -> int:
+        launches = [Launch(Kernel(launcher), ((n - 1, 0), (0, 0)), (n,)) for n in range(1, count + 1)]
+        plan = Plan([Slot(), *[made] * count], launches, {count}, torch.device("cpu"))
+        inputs = [torch.zeros(64) for _ in range(2)]
+        found = 0
+
+        def counted(frame: Any, event: str, _: Any) -> None:
+            nonlocal found
+            found += event in ("call", "c_call") and frame.f_globals["__name__"].startswith("autosched.")
+
+        for number in range(3):
+            given = inputs[number % 2 if moves else 0]
+            tensors, addresses = [given], [given.data_ptr()]
+            found = 0
+            sys.setprofile(counted)
+            try:
+                plan(tensors, addresses)
+            finally:
+                sys.setprofile(None)
+        return found
+
+    assert calls_of_python(24) == calls_of_python(3) > 0

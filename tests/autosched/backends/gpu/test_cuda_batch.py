@@ -14,6 +14,7 @@ from autosched.backends.backend import PlacedLaunch
 
 fake = pytest.importorskip("fake_cuda_driver", reason="needs cuda-bindings")
 cuda_launch = pytest.importorskip("autosched.backends.gpu.launch", reason="needs cuda-bindings")
+tensor_maps = pytest.importorskip("autosched.backends.gpu.tensor_maps", reason="needs cuda-bindings")
 PROGRAM, FIRST, SECOND, CUBINS, MAPPED = fake.PROGRAM, fake.FIRST, fake.SECOND, fake.CUBINS, fake.MAPPED
 
 
@@ -103,6 +104,23 @@ def test_a_descriptor_of_a_batch_is_a_map_of_the_tensor_of_the_call(driver):
     for given in (*calls, calls[0]):
         batch([t.data_ptr() for t in given])
     assert found == [t[0].data_ptr() for t in (*calls, calls[0])]
+
+
+def test_a_map_is_looked_up_only_where_its_tensor_has_moved(driver, monkeypatch):
+    usual, found = tensor_maps.EncodedMaps.at, []
+    monkeypatch.setattr(
+        tensor_maps.EncodedMaps, "at", lambda maps, address: found.append(address) or usual(maps, address)
+    )
+    driver.parameter_counts["first"] = 8
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS[:1], (MAPPED,))
+    batch = launcher.batch([PlacedLaunch(launcher, ((0, 0), (1, 0), (2, 0)), (3, 0))])
+    tensors = bases(), bases()
+    one, other = ([t.data_ptr() for t in given] for given in tensors)
+    batch(one)
+    batch([one[0], *other[1:]])
+    assert found == [one[0]]
+    batch(other)
+    assert found == [one[0], other[0]]
 
 
 def test_a_batch_that_the_driver_refuses_raises_its_words_and_the_next_one_runs(driver):
