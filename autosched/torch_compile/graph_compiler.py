@@ -79,7 +79,9 @@ class GraphCompiler:
         divided = DividedGraph.of(graph, inputs, self.weights(inputs, self.kind))
         others = Others(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
         problems = traced_problems(divided, self.kind, self.options.strict)
-        kernels = self.kernels(problems, self._until_compared(divided, others, deadline))
+        compared = self._until_compared(divided, others, deadline)
+        # With strict there must be kernels.
+        kernels = self.kernels(problems, compared, NEVER if self.options.strict else deadline)
         parts, report = self._of_kernels(divided, kernels, others, deadline)
         made = self._composed(divided, parts)
         background = self.options.background
@@ -171,8 +173,13 @@ class GraphCompiler:
         call = self._launched(other.call, DividedGraph(graph, tuple(inputs), frozenset(), (), graph).whole)
         return boxed(call), GraphReport(self.kind, (PartReport(operators_of(graph), other.by, why=why),))
 
-    def kernels(self, problems: Mapping[str, TracedProblem | str], deadline: Deadline) -> dict[str, TracedKernel | str]:
-        """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""
+    def kernels(
+        self, problems: Mapping[str, TracedProblem | str], deadline: Deadline, last: Deadline = NEVER
+    ) -> dict[str, TracedKernel | str]:
+        """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none.
+
+        `deadline`, `last`: as `tune_together`.
+        """
         with on_data(), warnings.catch_warnings():
             # Random numbers are in the report.
             warnings.simplefilter("ignore", UncheckedWarning)
@@ -180,7 +187,7 @@ class GraphCompiler:
             errors: list[Exception | None] = [None] * len(traced)
             if self.options.tunes:
                 functions = [(p.traced, p.target, p.times) for p in traced.values()]
-                errors = tune_together(functions, self.options.trials, deadline, self.options.log)
+                errors = tune_together(functions, self.options.trials, deadline, self.options.log, last=last)
             known = {key: self._kernel(p, error) for (key, p), error in zip(traced.items(), errors, strict=True)}
             return {key: p if isinstance(p, str) else known[key] for key, p in problems.items()}
 

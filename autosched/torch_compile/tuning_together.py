@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 import cost_models
-from autosched.machine.deadline import Deadline
+from autosched.machine.deadline import NEVER, Deadline
 from autosched.tracing import TracedFunction
 from autosched.tuning.every_cut import launches
 from autosched.tuning.many.gradient import Gradient
@@ -30,10 +30,12 @@ def tune_together(
     deadline: Deadline,
     log: str | os.PathLike[str] | None,
     on_progress: OnProgress | None = None,
+    last: Deadline = NEVER,
 ) -> list[Exception | None]:
     """Search for the fastest kernels of functions; returns for every one the error that kept it from being tuned.
 
-    Each batch goes where it should take most off the sum of all their times. `trials` are those of every kernel.
+    Each batch goes where it should take most off the sum of all their times. `trials` are those of every kernel. What
+    has no success at the deadline goes on until it has one, or until the `last` one.
 
     Raises:
         KeyboardInterrupt: the user has interrupted it; what was measured is in the log.
@@ -53,7 +55,7 @@ def tune_together(
         found = _tuned(
             [functions[n] for n in numbers],
             WeightedSearches(target, prepare_one),
-            deadline.part(1 / (len(targets) - done)),
+            (deadline.part(1 / (len(targets) - done)), last),
             on_progress,
         )
         errors |= dict(zip(numbers, found, strict=True))
@@ -61,7 +63,10 @@ def tune_together(
 
 
 def _tuned(
-    functions: Sequence[Function], added: WeightedSearches, deadline: Deadline, on_progress: OnProgress | None
+    functions: Sequence[Function],
+    added: WeightedSearches,
+    ends: tuple[Deadline, Deadline],
+    on_progress: OnProgress | None,
 ) -> list[Exception | None]:
     errors = [_added(added, *each) for each in functions]
     searches = added.searches
@@ -70,7 +75,7 @@ def _tuned(
     if all(search.complete for search in searches):
         return errors
     try:
-        run_all(searches, Gradient(searches, added.weights), deadline=deadline)
+        run_all(searches, Gradient(searches, added.weights), None, *ends)
     except Exception as error:
         return [each or error for each in errors]
     if any(search.interrupted for search in searches):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -134,9 +133,8 @@ class Loop:
 
     def _next_ended(self) -> list[tuple[_Search, Candidate]]:
         """Trials that have ended, once there are any; none when the time comes to its end before."""
-        left_s = self._limit.deadline.left_s
         try:
-            ended = [self._ended.get(timeout=left_s if 0.0 < left_s < math.inf else None)]
+            ended = [self._ended.get(timeout=self._limit.next_end_s)]
         except Empty:
             return []
         while not self._ended.empty():
@@ -157,7 +155,7 @@ class Loop:
                 candidate.lost, search.unfit = True, error
             elif candidate.future.cancelled():
                 candidate.lost = True
-                if search.best_s is None and not self._interruption:
+                if not self._limit.ends(search) and not self._interruption:
                     # Another search's time was over: this one goes on.
                     search.lose(candidate)
             elif isinstance(error, LostTrialError):

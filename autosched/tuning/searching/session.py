@@ -26,10 +26,12 @@ def run_all(
     scheduler: TaskScheduler,
     measurer: Measurer | None = None,
     deadline: Deadline = NEVER,
+    last: Deadline = NEVER,
 ) -> None:
     """Search as `scheduler` says, all of one target, then hold finals; on this machine unless a measurer is given.
 
-    After the deadline no search that has a kernel measures anything but what is being compiled or run.
+    After the deadline no search that has a kernel measures anything but what is being compiled or run, and after the
+    `last` one none.
 
     Raises:
         InputError: the measurer is in use, or for another target.
@@ -38,7 +40,7 @@ def run_all(
     """
     device = searches[0].space.target
     begin = time.perf_counter()
-    limit = TimeLimit(deadline.part(1 - _FINALS_PART), searches)
+    limit = TimeLimit(deadline.part(1 - _FINALS_PART), searches, last)
     with interruptible() as interruption, ExitStack() as opened:
         # First of all: its workers may take seconds to start, in parallel with the following work.
         measurer = local_measurer(device) if measurer is None else measurer

@@ -26,10 +26,11 @@ def check_seconds(seconds: object) -> None:
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """Searches until a deadline. Afterwards one without a kernel goes on until it has one."""
+    """Searches until a deadline. Afterwards one without a kernel goes on until it has one, or until `last`."""
 
     deadline: Deadline = NEVER
     searches: Sequence[SearchOf[Any]] = ()
+    last: Deadline = NEVER
     _begin_s: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -37,7 +38,13 @@ class TimeLimit:
 
     def ends(self, search: SearchOf[Any]) -> bool:
         """True if the search is to measure no more."""
-        return self.deadline.over and search.best_s is not None
+        return self.deadline.over and (search.best_s is not None or self.last.over)
+
+    @property
+    def next_end_s(self) -> float | None:
+        """Seconds until one of the two; None when no time ends any more."""
+        left_s = self.last.left_s if self.deadline.over else self.deadline.left_s
+        return left_s if 0.0 < left_s < math.inf else None
 
     def end(self) -> None:
         """Have all searches say that their time is over."""

@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from autosched.machine.deadline import Deadline
 from autosched.machine.policies import Policy
+from autosched.tuning.many.gradient import Gradient
 from autosched.tuning.searching.parts import Finalists, finals_s
+from autosched.tuning.searching.preparation import prepare
+from autosched.tuning.searching.session import run_all
 from search_spaces import Schedule, Workload
 from several_searches import LARGE, ROWS, SMALL, TARGET, FakeMeasurer, search, trials_of
 from tuning_logs import Measurement, Provenance, TuningRecord
@@ -101,6 +105,17 @@ def test_a_kernel_that_had_no_turn_goes_on_until_it_has_a_success(log: Path, mea
     # Four are submitted, the first one ends, and with it one that was begun.
     assert result.trials_done <= 3 * 4
     assert not measurer.remeasured
+
+
+def test_after_the_last_deadline_kernels_without_a_success_have_none(log: Path, measurer: SlowMeasurer) -> None:
+    made = [prepare(op, TARGET, 400, log=log, measured_elsewhere=True) for op in (SMALL, LARGE, ROWS)]
+    begin = time.perf_counter()
+    measurer.each_s = 0.5
+    run_all(made, Gradient(made, lambda: [1.0] * 3), measurer, Deadline.after(0.1), Deadline.after(0.7))
+    assert time.perf_counter() - begin < 3.0
+    assert 1 <= sum(one.known for one in made) <= 3
+    assert sum(one.best is None for one in made) >= 1
+    assert {one.ending for one in made} == {"time"}
 
 
 def record(number: int, latency_s: float, seconds: float) -> TuningRecord:
