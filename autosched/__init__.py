@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from autosched.torch_compile.background import BackgroundTuning
     from autosched.torch_compile.compiled_model import CompiledModel, compile
     from autosched.torch_compile.explain import Explanation, explain
+    from autosched.torch_compile.export_model import export_model
     from autosched.torch_compile.tune_model import tune_model
     from autosched.tracing import (
         DifferentiableFunction,
@@ -104,6 +105,7 @@ __all__ = [
     "cpu_target",
     "explain",
     "export",
+    "export_model",
     "ops",
     "predict",
     "register",
@@ -127,6 +129,7 @@ _HOMES = {
     "autosched.torch_compile.background": "BackgroundTuning",
     "autosched.torch_compile.compiled_model": "CompiledModel compile",
     "autosched.torch_compile.explain": "Explanation explain",
+    "autosched.torch_compile.export_model": "export_model",
     "autosched.torch_compile.tune_model": "tune_model",
     "autosched.tracing": "TracedFunction TracedKernel trace",
     "autosched.tracing.callables.differentiable": "DifferentiableFunction DifferentiableKernel",

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import autosched
-from autosched.cli import bench, kernels, logs
+from autosched.cli import bench, kernels, logs, models
 from autosched.cli.arguments import (
     INTERRUPTED,
     OPERATORS_EPILOG,
@@ -41,7 +41,6 @@ from autosched.cli.ask_tell import serve
 from autosched.cli.predict import model_app, predict_command
 from autosched.cli.simulate import simulate_command
 from autosched.cli.tune_many import tune_many_command
-from autosched.cli.tune_model import tune_model_command
 from autosched.replaying.arguments import log_path
 from autosched.tuning.progress import progress_display
 from autosched.tuning.terminal import say
@@ -159,7 +158,8 @@ def tune_command(
 
 
 app.command("tune-many")(tune_many_command)
-app.command("tune-model")(tune_model_command)
+app.command("tune-model")(models.tune_model_command)
+app.command("export-model")(models.export_model_command)
 app.command("predict", epilog=OPERATORS_EPILOG)(predict_command)
 app.command("replay", epilog=OPERATORS_EPILOG)(kernels.replay_command)
 app.command("export", epilog=OPERATORS_EPILOG)(kernels.export_command)

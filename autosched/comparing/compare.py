@@ -271,7 +271,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
             table.append((row.label, duration_text(row.median_s), spread, rate, ratio, verdict, row.note))
         elif row.predicted_s is not None:
             rate = f"{amount / row.predicted_s / 1e9:.1f}"
-            predicted = f"predicted {duration_text(row.predicted_s)}, {rate} {rate_name}: {row.note}"
+            predicted = f"estimate {duration_text(row.predicted_s)}, {rate} {rate_name}: {row.note}"
             table.append((row.label, "", "", "", "", "", predicted))
         else:
             table.append((row.label, "", "", "", "", "", row.note))

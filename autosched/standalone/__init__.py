@@ -1,4 +1,4 @@
-"""Stand-alone kernels: Python files that need PyTorch and Triton or cuda-bindings, but not autosched.
+"""Stand-alone kernels and models: Python files that need PyTorch and Triton or cuda-bindings, but not autosched.
 
 Imports `replaying` and what that stands on; knows nothing of search or comparing.
 """

@@ -13,59 +13,41 @@ if __name__ == "__main__": …        the same, and times the kernel
 from __future__ import annotations
 
 import os
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 
-from autosched.backends.printing.quoting import comment
-from autosched.backends.printing.scope import Identifiers
-from autosched.backends.triton.language.scope import python_identifiers
-from autosched.backends.triton.source import is_gluon
 from autosched.checking.random_inputs import indexed_sizes
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
-from autosched.machine.policies import Policy, policy_text
-from autosched.standalone.launchers import CHECK, PREPARED, LauncherKey, call_of, entry, launcher
-from autosched.standalone.references import HELPERS, reference
-from autosched.standalone.self_test import RANDOM, error_text, first_call_text, inputs_text, main_text
-from autosched.standalone.traced_functions import ALIGNED, INTO, LAID_OUT, TYPE, VIEW, TracedText, constants_path
-from autosched.standalone.triton_kernels import DESCRIPTOR, GLUON_DESCRIPTOR
+from autosched.machine.policies import Policy
+from autosched.standalone.assembling import (
+    RESERVED,
+    Launchers,
+    count_text,
+    file_names,
+    file_text,
+    head_text,
+    tuned_text,
+)
+from autosched.standalone.launchers import CHECK, entry, launcher
+from autosched.standalone.models import FileModel, ModelText
+from autosched.standalone.references import reference
+from autosched.standalone.self_test import (
+    RANDOM,
+    error_text,
+    first_call_text,
+    inputs_text,
+    main_text,
+    worst_of_all,
+    worst_text,
+)
+from autosched.standalone.traced_functions import TracedText, constants_path
 from autosched.standalone.tuned import Tuned, file_kernels, look_up
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.traced import why_not_one
 from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
-from search_spaces.programs.text import to_text
-from tuning_logs.text import duration_text
-
-# Imports of a file, each if its text matches the pattern.
-_IMPORTS = (
-    (r"ctypes\.", "import ctypes"),
-    (r"functools\.", "import functools"),
-    (r"math\.", "import math"),
-    (r"pathlib\.", "import pathlib"),
-    (r"sys\.", "import sys"),
-    (r"weakref\.", "import weakref"),
-)
-_DESCRIPTORS = (
-    (rf"\b{DESCRIPTOR}\(", f"from triton.tools.tensor_descriptor import {DESCRIPTOR}"),
-    (
-        rf"\b{GLUON_DESCRIPTOR}\(",
-        f"from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as {GLUON_DESCRIPTOR}",
-    ),
-)
-# By the backends of kernels: the language, and a file's requirements besides PyTorch.
-_LANGUAGES = {"triton": "Triton", "cuda": "CUDA"}
-_NEEDED = {"triton": "Triton 3.6 to 3.9", "cuda": "cuda-bindings with NVRTC"}
-# For GPUs below this compute capability: CUDA 12, the last version that compiles for them.
-_NEEDED_BY_VOLTA, _TURING = "cuda-bindings 12 with NVRTC 12", 75
-# Names at the top of every file that no other function or argument may have; its helpers' begin with "_".
-_RESERVED = ("torch", "math", "sys", "functools", "pathlib", "weakref", "triton", "tl", DESCRIPTOR, GLUON_DESCRIPTOR)
-
-# Python's functions that every file calls: none of its own may have these names.
-_CALLED = ("any", "bool", "float", "int", "isinstance", "len", "list", "map", "max", "print", "range", "tuple", "zip")
 
 
 def export(
@@ -114,7 +96,7 @@ def export(
         case Kernel():
             text = workload_text(Tuned.of(op.record, op.schedule, op.workload))
         case TracedFunction():
-            text, saved = traced_text(*_fastest_cut(op.for_target(devices.described(target)), found))
+            text, saved = traced_text(*fastest_cut(op.for_target(devices.described(target)), found))
         case TracedKernel():
             text, saved = traced_text(
                 op.traced, {k.workload.key: Tuned.of(k.record, k.schedule, k.workload) for k in op.kernels}
@@ -122,15 +104,24 @@ def export(
         case _:
             expected = "an operator, a function as autosched.trace gives it, or a kernel"
             raise InputError(f"got {type(op).__name__}; expected {expected}")
+    return written(file, text, saved)
+
+
+def written(file: Path, text: str, saved: Mapping[str, torch.Tensor]) -> Path:
+    """The file, with its text, and the tensors to save next to it.
+
+    Raises:
+        InputError: its folder does not exist.
+    """
     if not file.parent.is_dir():
         raise InputError(f"{file}: there is no folder {file.parent}; expected one that exists")
     if saved:
-        torch.save(saved, constants_path(file))
+        torch.save(dict(saved), constants_path(file))
     file.write_text(text, encoding="utf-8")
     return file
 
 
-def _fastest_cut(traced: TracedFunction, found: Callable[[Workload], Tuned]) -> tuple[TracedFunction, dict[str, Tuned]]:
+def fastest_cut(traced: TracedFunction, found: Callable[[Workload], Tuned]) -> tuple[TracedFunction, dict[str, Tuned]]:
     """The fastest of the function's cuts whose kernels are all found, and its kernels.
 
     Raises:
@@ -153,11 +144,11 @@ def _fastest_cut(traced: TracedFunction, found: Callable[[Workload], Tuned]) -> 
 
 def workload_text(tuned: Tuned) -> str:
     """The file of one workload."""
-    workload, names = tuned.workload, _names()
+    workload, names = tuned.workload, file_names()
     function = names.of(workload, workload.name)
     kernels = file_kernels(tuned, names)
     launched = names.of((workload, "launched"), f"launch_{function}")
-    reserved = (*_RESERVED, *kernels.names, launched)
+    reserved = (*RESERVED, *kernels.names, launched)
     parts = [
         *kernels.functions,
         CHECK,
@@ -167,46 +158,86 @@ def workload_text(tuned: Tuned) -> str:
         RANDOM,
         inputs_text(workload.inputs, indexed_sizes(workload)),
         error_text([workload], "in float32"),
-        first_call_text(function, launched, _compared(len(workload.outputs))),
-        main_text(function, workload.label, _tuned_text([tuned], tuned.seconds)),
+        first_call_text(function, worst_text(launched, _compared(len(workload.outputs)))),
+        main_text(function, workload.label, tuned_text([tuned], tuned.seconds)),
     ]
-    return _file(_head(f"{workload.label}: {_count([tuned])}", [tuned]), kernels.imports, parts)
+    return file_text(head_text(f"{workload.label}: {count_text([tuned])}", [tuned]), kernels.imports, parts)
 
 
 def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str, dict[str, torch.Tensor]]:
     """The file of a traced function with these kernels, by key; and the tensors to save next to it."""
     kernels = [found[w.key] for w in traced.workloads]
-    names = _names()
+    names = file_names()
     function = names.of(traced, traced.name)
-    by_key = {w.key: file_kernels(found[w.key], names) for w in traced.workloads}
-    ways: dict[LauncherKey, Workload] = {}
-    for w in traced.launched:
-        ways.setdefault(call_of(w), w)
-    launchers = {way: names.of(way, w.name) for way, w in ways.items()}
+    launchers = Launchers.of(traced.launched, found, names)
     launched = names.of((traced, "launched"), f"launch_{function}")
-    called = [name for each in by_key.values() for name in each.names]
-    whole = TracedText(traced, function, launchers, (*_RESERVED, *called, *launchers.values(), launched))
-    imports = dict.fromkeys(line for each in by_key.values() for line in each.imports)
-    functions = dict.fromkeys(text for each in by_key.values() for text in each.functions)
+    whole = TracedText(traced, function, launchers.names, (*launchers.reserved, launched))
     parts = [
-        *functions,
-        CHECK,
-        *(launcher(launchers[way], w, by_key[w.key], (*_RESERVED, *called)) for way, w in ways.items()),
+        *launchers.functions,
         *([whole.constants_text()] if whole.constants else []),
         whole.launched(launched),
         whole.entry(launched),
         whole.reference(),
         RANDOM,
-        inputs_text(whole.arguments, whole.sizes(), whole.safe_integers),
+        inputs_text(whole.arguments, whole.sizes(), whole.safe_integers, whole.places()),
         error_text(traced.workloads, "in the function's own types"),
-        first_call_text(function, launched, whole.compared()),
+        first_call_text(function, worst_text(launched, whole.compared())),
         main_text(
-            function, traced.name, _tuned_text(kernels, traced.latency_s({k: t.seconds for k, t in found.items()}))
+            function, traced.name, tuned_text(kernels, traced.latency_s({k: t.seconds for k, t in found.items()}))
         ),
     ]
-    title = f"{traced.label}: {_count(kernels)}"
+    title = f"{traced.label}: {count_text(kernels)}"
     left = [f"left to PyTorch: {text}" for text in traced.left_to_pytorch]
-    return _file(_head(title, kernels, left), list(imports), parts), whole.saved
+    return file_text(head_text(title, kernels, left), launchers.imports, parts), whole.saved
+
+
+def model_text(model: FileModel, found: Mapping[str, Tuned]) -> tuple[str, dict[str, torch.Tensor]]:
+    """The file of a model with these kernels, by key; and the tensors to save next to it."""
+    cut = {part.key: part.traced for part in model.distinct if part.traced is not None}
+    names = file_names()
+    function = names.of(model, model.name)
+    # Parts have no names of their own, but all the same one.
+    dropped = f"{next(iter(cut.values())).name}_"
+    launchers = Launchers.of([w for traced in cut.values() for w in traced.launched], found, names, dropped)
+    launched = names.of((model, "launched"), f"launch_{function}")
+    called = {p.key: names.of(p, f"{launched}_{n}") for n, p in enumerate(model.distinct, 1)}
+    texts = {
+        key: TracedText(traced, called[key], launchers.names, launchers.reserved, called[key].removeprefix(launched))
+        for key, traced in cut.items()
+    }
+    whole = ModelText(model, function, launched, called, texts, launchers.reserved)
+    workloads = list({w.key: w for traced in cut.values() for w in traced.workloads}.values())
+    kernels = [found[w.key] for w in workloads]
+    left = [part for part in model.distinct if part.traced is None]
+    integers = (0, 2) if left or any(text.safe_integers for text in texts.values()) else None
+    seconds = sum(found[w.key].seconds for p in model.parts if p.traced is not None for w in p.traced.launched)
+    parts = [
+        *launchers.functions,
+        *(text.constants_text() for text in texts.values() if text.constants),
+        *(text.launched(called[key]) for key, text in texts.items()),
+        *map(whole.left_text, left),
+        whole.launched_text(),
+        whole.class_text(),
+        *(text.reference() for text in texts.values()),
+        RANDOM,
+        *(
+            inputs_text(text.arguments, text.sizes(), text.safe_integers, text.places(), text.suffix)
+            for text in texts.values()
+        ),
+        inputs_text(whole.arguments, whole.sizes(), integers, whole.places()),
+        error_text(workloads, "in the function's own types"),
+        first_call_text(
+            function,
+            *(worst_text(called[key], text.compared(), text.suffix) for key, text in texts.items()),
+            worst_of_all([text.suffix for text in texts.values()]),
+        ),
+        main_text(launched, model.name, f"kernels {tuned_text(kernels, seconds)}"),
+    ]
+    remarks = [f"left to PyTorch: {text}" for traced in cut.values() for text in traced.left_to_pytorch]
+    remarks += [f"left to PyTorch: {part.operators} operators: {part.why}" for part in left]
+    head = head_text(f"{model.label}: {count_text(kernels)}", kernels, remarks)
+    saved = {name: t for text in texts.values() for name, t in text.saved.items()}
+    return file_text(head, launchers.imports, parts), {**whole.saved, **saved}
 
 
 def _compared(outputs: int) -> list[str]:
@@ -215,80 +246,3 @@ def _compared(outputs: int) -> list[str]:
     if outputs > 1:
         return [f"exact = {exact}", f"usual = {usual}"]
     return ["got = [got]", f"exact = [{exact}]", f"usual = [{usual}]"]
-
-
-def _names() -> Identifiers:
-    names = python_identifiers()
-    for name in (*_RESERVED, *_CALLED):
-        names.of(("reserved", name), name)
-    return names
-
-
-def _count(kernels: Iterable[Tuned]) -> str:
-    """`one Triton kernel`, `3 Triton kernels and one CUDA kernel`."""
-    counts: Counter[str] = Counter()
-    for tuned in kernels:
-        counts[_LANGUAGES[tuned.backend]] += len(tuned.schedule.program.kernels)
-    return " and ".join(f"one {name} kernel" if n == 1 else f"{n} {name} kernels" for name, n in counts.items())
-
-
-def _head(title: str, kernels: Sequence[Tuned], remarks: Iterable[str] = ()) -> str:
-    lines = [
-        f"{title}, by autosched.",
-        "",
-        f"Needs {_needs(kernels)}. Before its first call it compares its results with PyTorch's in float64.",
-        f"Run as a script, it does that too, and times itself; {_where(kernels)}.",
-        *remarks,
-    ]
-    for tuned in kernels:
-        lines += ["", *str(tuned.workload).split("\n"), "", tuned.origin]
-        lines += ["", tuned.schedule.one_line, *to_text(tuned.schedule.program).split("\n")]
-    return comment(lines, "#")
-
-
-def _needs(kernels: Sequence[Tuned]) -> str:
-    needed = ["PyTorch", *dict.fromkeys(map(_needed_by, kernels))]
-    return ", ".join(needed[:-1]) + f" and {needed[-1]}"
-
-
-def _needed_by(tuned: Tuned) -> str:
-    of_volta = tuned.backend == "cuda" and tuned.target.capability < _TURING
-    return _NEEDED_BY_VOLTA if of_volta else _NEEDED[tuned.backend]
-
-
-def _where(kernels: Sequence[Tuned]) -> str:
-    """Remark on running the file without a GPU."""
-    if any(t.backend == "cuda" for t in kernels):
-        return "CUDA has no interpreter, so that needs the GPU"
-    gluon = any(is_gluon(kernel) for tuned in kernels for kernel in tuned.schedule.program.kernels)
-    alone = "without a GPU, that needs TRITON_INTERPRET=1"
-    return "Gluon has no interpreter, so that needs the GPU" if gluon else alone
-
-
-def _tuned_text(kernels: Sequence[Tuned], seconds: float) -> str:
-    where = ", ".join(sorted({f"{policy_text(t.policy)} on {t.target.device}" for t in kernels}))
-    taken = f"{duration_text(seconds).replace('µ', 'u')} with {where}"
-    return f"predicted, never measured: {taken}" if any(t.predicted for t in kernels) else f"tuned to {taken}"
-
-
-def _file(head: str, imports: Sequence[str], parts: Sequence[str]) -> str:
-    """Everything in order, with the functions and imports that it needs."""
-    body = "\n\n\n".join(parts)
-    helpers = {
-        **HELPERS,
-        "_prepared": PREPARED,
-        "_view": VIEW,
-        "_into": INTO,
-        "_aligned": ALIGNED,
-        "_laid_out": LAID_OUT,
-        "_type": TYPE,
-    }
-    used = [text for name, text in helpers.items() if re.search(rf"\b{name}\(", body)]
-    before = body.index(CHECK)
-    body = body[:before] + "\n\n\n".join([*used, body[before:]])
-    standard = [line for pattern, line in _IMPORTS if re.search(rf"\b{pattern}", body)]
-    descriptors = [line for pattern, line in _DESCRIPTORS if re.search(pattern, body)]
-    modules = [line for line in imports if line.startswith(("import ", "from "))]
-    settings = [line for line in imports if line not in modules]
-    blocks = ["\n".join(standard), "\n".join(["import torch", *modules, *descriptors]), "\n".join(settings)]
-    return f"{head}\n\n" + "\n\n".join(b for b in blocks if b) + f"\n\n\n{body}\n"

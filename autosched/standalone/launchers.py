@@ -36,6 +36,22 @@ class FileKernels(Protocol):
         ...
 
 
+class LaidOut(Protocol):
+    """A tensor in memory; `dtype` is PyTorch's name of its element type."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def effective_strides(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+
 # The allocator that functions take: torch.empty_strided, or one that puts guard bands around every tensor.
 ALLOCATE = "empty"
 # The function that checks the kernels before the first call.
@@ -54,36 +70,6 @@ def _check(name, tensor, shape, strides, dtype, device):
         raise ValueError(f"{name}: strides {tensor.stride()}; expected {strides}")
     if tensor.data_ptr() % 16:
         raise ValueError(f"{name} begins at {tensor.data_ptr():#x}; expected a multiple of 16, as of {name}.clone()")'''
-
-
-# The function that fills prepared workspaces, and the calls that it saves.
-PREPARED = '''\
-# Constants in the layouts that kernels read, and the state of the tensors that they were made of.
-_KNOWN = {}
-
-
-def _prepared(name, tensor, made, fill, empty):
-    """A workspace that `fill` makes of a constant: once, and again in the same memory after the tensor has changed.
-
-    Writes through `tensor.data` are not seen. In a CUDA graph that is captured without it, every replay makes it.
-    """
-    root = tensor if tensor._base is None else tensor._base
-    key = name, id(root), tensor.storage_offset(), tensor.stride()
-    state = None if tensor.is_inference() else (tensor._version, tensor.data_ptr())
-    known = _KNOWN.get(key)
-    if known is not None and known[0] == state and empty is torch.empty_strided:
-        return known[1]
-    captured = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-    kept = state is not None and not captured and empty is torch.empty_strided
-    memory = known[1] if kept and known is not None else made()
-    fill(memory)
-    if kept:
-        if tensor.is_cuda:
-            torch.cuda.current_stream(tensor.device).synchronize()
-        if known is None:
-            weakref.finalize(root, _KNOWN.pop, key, None)
-        _KNOWN[key] = state, memory
-    return memory'''
 
 
 def call_of(workload: Workload) -> LauncherKey:
@@ -128,7 +114,7 @@ def _preparation(
     """The lines that make a prepared workspace, a function that allocates it so far, of a constant."""
     name = variables[workspace]
     filled = [f"        {line}" for text in launches for line in text.split("\n")]
-    given = f'"{function} {workspace}", {variables[read]}, {name}, fill_{name}, {ALLOCATE}'
+    given = f'"{function} {workspace}", {variables[read]}, {name}, fill_{name}'
     return [f"    def fill_{name}({name}):", *filled, f"    {name} = _prepared({given})"]
 
 
@@ -147,10 +133,10 @@ def entry(function: str, launched: str, workload: Workload, reserved: tuple[str,
 def function_text(name: str, arguments: Sequence[str], lines: Iterable[str]) -> str:
     """A function of a file with these lines, which it indents."""
     body = "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
-    return f"def {name}({', '.join(arguments)}):\n{body}"
+    return f"{call(f'def {name}', *arguments)}:\n{body}"
 
 
-def check(name: str, tensor: Tensor, device: str) -> str:
+def check(name: str, tensor: LaidOut, device: str) -> str:
     """The call that checks an argument."""
     layout = [str(tensor.shape), str(tensor.effective_strides)]
     return call("_check", f'"{name}"', name, *layout, f"torch.{tensor.dtype}", device)

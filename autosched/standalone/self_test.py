@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+import torch
+
 from autosched.backends.printing.quoting import comment, quoted
-from autosched.standalone.launchers import FIRST_CALL
-from search_spaces import Tensor, Workload
-from search_spaces.workloads.dtypes import FLOAT8, is_float
+from autosched.standalone.launchers import FIRST_CALL, LaidOut
+from search_spaces import Workload
+from search_spaces.workloads.dtypes import FLOAT8
 
 _GUARDS = '''\
 # Bytes before and after every tensor while the kernels are checked.
@@ -39,13 +41,13 @@ class _Guards:
         return any(bool((band != fill).any()) for band, fill in self.bands)'''
 
 _WORST = '''\
-def _worst(device):
+def _worst{suffix}(device):
     """Largest error of the kernels on random inputs, as a fraction of the tolerance.
 
     Infinite where they leave a part of a result unwritten, or write to their inputs or outside of any tensor.
     """
     guards = _Guards()
-    inputs = _inputs(torch.Generator(device).manual_seed(0), guards)
+    inputs = _inputs{suffix}(torch.Generator(device).manual_seed(0), guards)
     before = [memory.clone() for memory in guards.memory]
     got = {launched}(*inputs, guards)
     if guards.damaged() or not all(map(torch.equal, guards.memory, before)):
@@ -67,15 +69,24 @@ def {checked}(device):
         )'''
 
 
-def first_call_text(function: str, launched: str, compared: Iterable[str]) -> str:
-    """The function that is called before all else, and its helpers.
+def worst_text(launched: str, compared: Iterable[str], suffix: str = "") -> str:
+    """The function of this suffix that compares `launched`, which takes the inputs and an allocator.
 
-    `launched` takes the inputs and an allocator. `compared`: lines that define `exact` and `usual`, and make sequences
-    of all results.
+    `compared`: lines that define `exact` and `usual`, and make sequences of all results.
     """
     lines = "\n".join(f"    {line}" for line in compared)
-    worst = _WORST.format(launched=launched, compared=lines)
-    return "\n\n\n".join([_GUARDS, worst, _CHECKED.format(checked=FIRST_CALL, function=function)])
+    return _WORST.format(launched=launched, compared=lines, suffix=suffix)
+
+
+def worst_of_all(suffixes: Iterable[str]) -> str:
+    """The comparison of all functions of these suffixes, one after the other."""
+    each = ", ".join(f"_worst{suffix}(device)" for suffix in suffixes)
+    return f'def _worst(device):\n    """The largest error of all parts, each by itself."""\n    return max([{each}])'
+
+
+def first_call_text(function: str, *worst: str) -> str:
+    """The function that is called before all else, and its helpers, `worst` among them."""
+    return "\n\n\n".join([_GUARDS, *worst, _CHECKED.format(checked=FIRST_CALL, function=function)])
 
 
 RANDOM = '''\
@@ -178,20 +189,29 @@ def error_text(workloads: Iterable[Workload], usual: str) -> str:
     return _ERROR.format(longest=longest, dots=dots, sums=sums_text, usual=usual)
 
 
-def inputs_text(tensors: Iterable[Tensor], sizes: Mapping[str, int], integers: tuple[int, int] | None = None) -> str:
-    """The function that draws inputs.
+def inputs_text(
+    tensors: Iterable[LaidOut],
+    sizes: Mapping[str, int],
+    integers: tuple[int, int] | None = None,
+    places: Mapping[str, int] | None = None,
+    suffix: str = "",
+) -> str:
+    """The function of this suffix that draws inputs.
 
-    `sizes`: for inputs used as indices, the size of the dimension that they index; `integers`: the range of other
-    integers wider than 8 bits.
+    `sizes`: for inputs used as indices, the size of the dimension that they index; `places`: the same of those that
+    may be of different elements only; `integers`: the range of other integers wider than 8 bits.
     """
-    lines = ["def _inputs(generator, empty):", "    return ["]
+    lines = [f"def _inputs{suffix}(generator, empty):", "    return ["]
     for t in tensors:
         given = [str(t.shape), str(t.effective_strides), f"torch.{t.dtype}", "generator", "empty"]
+        if t.name in (places or {}):
+            lines.append(f"        _places({', '.join(given)}, {(places or {})[t.name]}),  {comment([t.name], '#')}")
+            continue
         if t.name in sizes:
             given.append(f"(0, {sizes[t.name]})")
         elif t.dtype == "bool":
             given.append("(0, 2)")
-        elif not is_float(t.dtype) and integers is not None:
+        elif integers is not None and not getattr(torch, t.dtype).is_floating_point:
             given.append(str(integers))
         lines.append(f"        _random({', '.join(given)}),  {comment([t.name], '#')}")
     return "\n".join([*lines, "    ]"])

@@ -13,71 +13,55 @@ def launch_swiglu(x, gate, empty):
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from autosched.backends.printing.quoting import docstring
 from autosched.backends.printing.scope import Identifiers, call
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.checking.random_inputs import indexed_sizes
-from autosched.standalone.aten import call_text, structure_text, value_text
+from autosched.standalone.aten import call_text, node_text, structure_text, tuple_text, value_text
+from autosched.standalone.index_arguments import indexed_dimensions
 from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, LauncherKey, call_of, check, function_text
 from autosched.tracing.callables.function import TracedFunction
-from autosched.tracing.capture.capture import capture
+from autosched.tracing.capture.capture import Captured, capture
 from autosched.tracing.capture.result_memory import StridedView
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.values.tensor_reads import MemoryView, memory_view
 from autosched.tracing.values.values import Fallback, Leaf, Value
 from search_spaces import InputError
 from search_spaces import Tensor as TensorSpec
-from search_spaces.workloads.strides import dense_strides, span
+from search_spaces.workloads.strides import dense_strides, same_places, span
 
 # Constants up to so many elements are written in the text; larger ones in a file next to it.
 LARGEST_INLINED = 1024
 
-VIEW = """\
-def _view(tensor, shape, strides, offset=0):
-    return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)"""
-# Tensor descriptors and vector loads need addresses aligned as PyTorch allocates them.
-ALIGNED = '''\
-def _aligned(tensor, span, offset):
-    """A copy of a part of a tensor's memory, which does not begin at a multiple of 16 bytes."""
-    return tensor.as_strided((span,), (1,), tensor.storage_offset() + offset).clone()'''
-TYPE = """\
-def _type(dtype, exact):
-    return torch.float64 if exact else dtype"""
-LAID_OUT = """\
-def _laid_out(tensor, strides):
-    if tensor.stride() == strides:
-        return tensor
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)"""
-INTO = '''\
-def _into(parts, empty):
-    """An allocator whose first tensors are these parts of others, where they are given."""
-    rest = iter(parts)
+# Its path, in the text of the file.
+SAVED = "pathlib.Path(__file__).with_suffix('.pt')"
 
-    def allocate(shape, strides, **how):
-        part = next(rest, None)
-        return empty(shape, strides, **how) if part is None else part
-
-    return allocate'''
 _ALIGNMENT_BYTES = 16
 
 
 @dataclass
 class TracedText:
-    """The functions of a file for a traced function. `launchers`: names of launch functions by `Call`."""
+    """The functions of a file for a traced function.
+
+    `launchers`: names of launch functions, by their keys. `suffix`: of the names of all others but `function`, where
+    that is a part of a model, which returns a tuple of tensors.
+    """
 
     traced: TracedFunction
     function: str
     launchers: Mapping[LauncherKey, str]
     reserved: tuple[str, ...]
+    suffix: str = ""
     names: Identifiers = field(default_factory=python_identifiers)
 
     def __post_init__(self) -> None:
@@ -101,11 +85,14 @@ class TracedText:
     def saved(self) -> dict[str, Tensor]:
         """The memory of the constants too large for the text, by name."""
         large = (s for s in self.constants if _span(s) > LARGEST_INLINED)
-        return {self._name(s): _memory(s) for s in large}
+        return {self._saved_as(s): _memory(s) for s in large}
 
     @property
     def _in_memory(self) -> set[Value]:
         return {*self.traced.leaves, *self.traced.made}
+
+    def _saved_as(self, constant: Leaf) -> str:
+        return self._name(constant) + self.suffix
 
     def _name(self, value: Value) -> str:
         return self.names.of(value, value.name)
@@ -131,14 +118,19 @@ class TracedText:
             if isinstance(value, Fallback) and value.operation not in done:
                 done.add(value.operation)
                 lines += self._called(value)
-        returned = structure_text(self.traced.structure, [self._read(r) for r in self.traced.results])
+        results = [self._read(r) for r in self.traced.results]
+        returned = tuple_text(results) if self.suffix else structure_text(self.traced.structure, results)
         if not any("device" in line for line in lines[1:]):
             del lines[0]
-        return function_text(name, [*arguments, ALLOCATE], [*lines, f"return {returned}"])
+        called = (v.operation for v in self.traced.made if isinstance(v, Fallback) and v.output is not None)
+        made = {*map(self._name, self.traced.made), *(self.names.of(operation, "results") for operation in called)}
+        return function_text(name, [*arguments, ALLOCATE], let_go([*lines, f"return {returned}"], made))
 
     def _constants_line(self) -> list[str]:
         named = [self._name(s) for s in self.constants]
-        return [f"{', '.join(named)}{',' if len(named) == 1 else ''} = _constants(device)"] if named else []
+        return (
+            [f"{', '.join(named)}{',' if len(named) == 1 else ''} = _constants{self.suffix}(device)"] if named else []
+        )
 
     def _launched(self, assembled: Assembled) -> list[str]:
         """A launch, and views of its results in the shapes of the values."""
@@ -205,30 +197,31 @@ class TracedText:
         """The function that makes the constants, once for a device; "" if there are none."""
         if not self.constants:
             return ""
-        lines = ['"""Tensors that the function closed over."""']
-        lines += ["saved = torch.load(pathlib.Path(__file__).with_suffix('.pt'), map_location=device)"] * bool(
-            self.saved
-        )
+        lines, saved = ['"""Tensors that the function closed over."""'], self.saved
+        lines += [f"saved = torch.load({SAVED}, map_location=device)"] * bool(saved)
         made = []
         for leaf in self.constants:
             name = self._name(leaf)
-            if name in self.saved:
-                memory = f'saved["{name}"]'
+            if (key := self._saved_as(leaf)) in saved:
+                memory = f'saved["{key}"]'
             else:
                 values = f"[{', '.join(map(value_text, _memory(leaf).tolist()))}]"
                 memory = f"torch.tensor({values}, dtype=torch.{leaf.dtype}, device=device)"
             lines.append(f"{name} = {memory}.as_strided({leaf.shape}, {leaf.strides})")
             made.append(name)
         lines.append(f"return {', '.join(made)}{',' if len(made) == 1 else ''}")
-        return "@functools.cache\n" + function_text("_constants", ["device"], lines)
+        return "@functools.cache\n" + function_text(f"_constants{self.suffix}", ["device"], lines)
 
     # The reference, by PyTorch
 
+    @cached_property
+    def _captured(self) -> Captured:
+        examples = [torch.empty_strided(s.shape, s.strides, dtype=_dtype(s)) for s in self.traced.arguments]
+        return capture(self.traced.function, examples, scans=False)
+
     def reference(self) -> str:
         """The function's own graph, captured anew, before any fusion."""
-        examples = [torch.empty_strided(s.shape, s.strides, dtype=_dtype(s)) for s in self.traced.arguments]
-        captured = capture(self.traced.function, examples, scans=False)
-        names = python_identifiers()
+        captured, names = self._captured, python_identifiers()
         for name in ("torch", "math", "operator", "exact", "device"):
             names.of(("reserved", name), name)
         placeholders = [n for n in captured.graph.nodes if n.op == "placeholder"]
@@ -239,7 +232,7 @@ class TracedText:
         lines.append(f"device = {given[0]}.device")
         for node in captured.graph.nodes:
             if node.op == "call_function":
-                lines.append(f"{names.of(node, node.name)} = {_node_text(node, names)}")
+                lines.append(f"{names.of(node, node.name)} = {node_text(node, names, exact=True)}")
             elif node.op == "output":
                 memory = [names.of(n, n.name) for n in node.args[0]]
             elif node.op != "placeholder":
@@ -249,23 +242,29 @@ class TracedText:
         results = [
             _in_memory(memory[p.memory], captured.memory.strides[p.memory], p.view) for p in captured.memory.results
         ]
-        return function_text("_reference", ["exact", *given], [*lines, f"return [{', '.join(results)}]"])
+        lines.append(f"return [{', '.join(results)}]")
+        return function_text(f"_reference{self.suffix}", ["exact", *given], lines)
 
     def _listed(self) -> list[str]:
         if self.traced.structure.is_bare:
             return ["got = [got]"]
-        if self.traced.structure.is_tuple:
+        if self.traced.structure.is_tuple or self.suffix:
             return []
         return ["got = [x for x in torch.utils._pytree.tree_leaves(got) if isinstance(x, torch.Tensor)]"]
 
     def compared(self) -> list[str]:
         """Lines of the self-test that compute the expected results."""
-        constants = ["given = [*inputs, *_constants(inputs[0].device)]"] if self.constants else ["given = inputs"]
+        # PyTorch computes the others itself.
+        places = [str(n) for n, s in enumerate(self.constants) if not s.folded]
+        made = f"_constants{self.suffix}(inputs[0].device)"
+        chosen = made if len(places) == len(self.constants) else f"map({made}.__getitem__, [{', '.join(places)}])"
+        constants = f"[*inputs, *{chosen}]" if places else "inputs"
+        reference = f"_reference{self.suffix}"
         return [
             *self._listed(),
-            *constants,
-            "exact = _reference(True, *[x.double() if x.is_floating_point() else x for x in given])",
-            "usual = _reference(False, *given)",
+            f"given = {constants}",
+            f"exact = {reference}(True, *[x.double() if x.is_floating_point() else x for x in given])",
+            f"usual = {reference}(False, *given)",
         ]
 
     def sizes(self) -> dict[str, int]:
@@ -279,12 +278,58 @@ class TracedText:
                 if tensor.name in known and isinstance(view.value, Leaf) and view.value.position is not None:
                     name = self._name(view.value)
                     found[name] = min(known[tensor.name], found.get(name, known[tensor.name]))
-        return found
+        # PyTorch does not check these.
+        return found | {self._name(a): 1 for a in self.traced.arguments if a.name in self.traced.on_trust}
+
+    def places(self) -> dict[str, int]:
+        """The arguments used as indices by PyTorch alone, such as those of a cache, and the size of the dimension."""
+        captured, known = self._captured, self.sizes()
+        given = [n for n in captured.graph.nodes if n.op == "placeholder" and n.name not in captured.constants]
+        found = indexed_dimensions(captured.graph)
+        named = zip(given, map(self._name, self.traced.arguments), strict=True)
+        return {name: found[node] for node, name in named if node in found and name not in known}
+
+    def lies_as(self, result: Value, leaf: Leaf) -> bool:
+        """True if a kernel that reads such a leaf can read a result where it lies."""
+        view = memory_view(result, self._in_memory)
+        assert view is not None
+        _, begin = self.traced.in_place.get(view.value, (None, 0))
+        aligned = (begin + view.offset) * _dtype(leaf).itemsize % _ALIGNMENT_BYTES == 0
+        # PyTorch's results lie anywhere.
+        known = aligned and not isinstance(view.value, Fallback)
+        return known and same_places(leaf.shape, view.strides, leaf.strides)
 
     @property
     def safe_integers(self) -> tuple[int, int] | None:
         """The range of other integers, if PyTorch may use them as indices of unknown dimensions."""
         return (0, 2) if self.traced.left_to_pytorch else None
+
+
+def why_not_written(traced: TracedFunction) -> str | None:
+    """Reason that a file cannot have the kernels of a function of tensors; None if it can."""
+    if traced.written or traced.places:
+        return "it changes tensors in place"
+    if not traced.arguments:
+        return "it takes no tensor"
+    called = (v.operation.target for v in traced.made if isinstance(v, Fallback))
+    if any(torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) for target in called):
+        return "it draws random numbers"
+    try:
+        for leaf in traced.arguments:
+            TensorSpec(leaf.name, leaf.shape, leaf.dtype, leaf.strides)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def let_go(lines: Sequence[str], names: Collection[str]) -> list[str]:
+    """The lines of a function, each followed by a deletion of the variables, among these, that no later one reads."""
+    last = {word: n for n, line in enumerate(lines) for word in re.findall(r"\w+", line) if word in names}
+    found: list[str] = []
+    for number, line in enumerate(lines):
+        ended = sorted(name for name, n in last.items() if n == number) if number < len(lines) - 1 else []
+        found += [line, *([f"del {', '.join(ended)}"] if ended else [])]
+    return found
 
 
 def constants_path(path: Path) -> Path:
@@ -303,20 +348,6 @@ def _laid_out(text: str, value: Value) -> str:
 def _in_memory(name: str, strides: tuple[int, ...] | None, view: StridedView | None) -> str:
     """A result of the function, which is a view of the graph's result in these strides."""
     return name if view is None else f"_view(_laid_out({name}, {strides}), {view.shape}, {view.strides}, {view.offset})"
-
-
-def _node_text(node: fx.Node, names: Identifiers) -> str:
-    if node.target is operator.getitem:
-        several, place = node.args
-        assert isinstance(several, fx.Node)
-        return f"{names.of(several, several.name)}[{place}]"
-    return call_text(
-        node.target,
-        node.args,
-        dict(node.kwargs),
-        lambda a: names.of(a, a.name) if isinstance(a, fx.Node) else None,
-        exact=True,
-    )
 
 
 def _dtype(leaf: Leaf) -> torch.dtype:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves
 
 from autosched.torch_compile.backend import compilers
+from autosched.torch_compile.export_model import without_data, write_model
 from autosched.torch_compile.graph_compiler import GraphCompiler
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind
-from autosched.tracing.capture.rewriting.attention import replaced
-from search_spaces import InputError
+from autosched.torch_compile.stateless import StatelessModel
+from search_spaces import InputError, Target
 
 
 def compile(
@@ -62,40 +64,27 @@ class CompiledModel:
 
     def __init__(self, model: Callable[..., Any], inputs: Sequence[Any], options: Options) -> None:
         self.reports: list[GraphReport] = []
-        self._model = model
-        self._state = dict(_state_of(model)) if isinstance(model, nn.Module) else {}
+        self._stateless, self._options = StatelessModel(model, inputs), options
         self._modules = tuple(model.modules()) if isinstance(model, nn.Module) else ()
-        self._modes, self._weights = self._present_modes(), [*map(_kind_of, self._tensors().values())]
-        leaves, self._structure = tree_flatten(tuple(inputs))
-        self._expected = [*map(_Expected.of, leaves)]
-        self._call = self._compiled(leaves, options)
+        state = self._stateless.tensors()
+        self._modes, self._weights = self._present_modes(), [*map(_kind_of, state.values())]
+        leaves = tree_leaves(tuple(inputs))
+        self._expected, self._examples = [*map(_Expected.of, leaves)], without_data(_tensors_of(leaves))
+        self._call = self._compiled(len(state), len(_tensors_of(leaves)))
         # AOTAutograd compiles at the first call.
-        self._call(self._tensors(), _tensors_of(leaves))
+        self._call(state, _tensors_of(leaves))
 
-    def _compiled(self, leaves: Sequence[Any], options: Options) -> Callable[..., Any]:
+    def _compiled(self, weights: int, tensors: int) -> Callable[..., Any]:
         from torch._functorch.aot_autograd import aot_function
 
-        # Without the tensors, which would stay in memory.
-        kinds = [(isinstance(x, Tensor), None if isinstance(x, Tensor) else x) for x in leaves]
-        model, count = self._model, len(self._state) + len(_tensors_of(leaves))
-
-        def functional(state: Mapping[str, Tensor], tensors: Sequence[Tensor]) -> Any:
-            rest = iter(tensors)
-            given = [next(rest) if is_tensor else x for is_tensor, x in kinds]
-            inputs = tree_unflatten(given, self._structure)
-            with _AttentionWhole():
-                if isinstance(model, nn.Module):
-                    return torch.func.functional_call(model, dict(state), inputs)
-                return model(*inputs)
-
-        def weights(inputs: Sequence[Any], kind: Kind) -> frozenset[int]:
+        def numbers(inputs: Sequence[Any], kind: Kind) -> frozenset[int]:
             # They come first, each once.
-            return frozenset(range(len(self._state)) if kind == "inference" and len(inputs) == count else ())
+            return frozenset(range(weights) if kind == "inference" and len(inputs) == weights + tensors else ())
 
         def compiler(kind: Kind) -> GraphCompiler:
-            return GraphCompiler(kind, options, self.reports.append, weights=weights)
+            return GraphCompiler(kind, self._options, self.reports.append, weights=numbers)
 
-        made: Callable[..., Any] = aot_function(functional, **compilers(compiler))
+        made: Callable[..., Any] = aot_function(self._stateless, **compilers(compiler))
         return made
 
     def __call__(self, *inputs: Any) -> Any:
@@ -106,14 +95,14 @@ class CompiledModel:
                 its weights are not those of the compilation. Nothing was computed.
         """
         leaves, structure = tree_flatten(tuple(inputs))
-        if structure != self._structure:
-            raise InputError(f"got inputs of the structure {structure}; expected {self._structure}")
+        if structure != self._stateless.structure:
+            raise InputError(f"got inputs of the structure {structure}; expected {self._stateless.structure}")
         for number, (leaf, expected) in enumerate(zip(leaves, self._expected, strict=True)):
             if (given := _Expected.of(leaf)) != expected:
                 raise InputError(f"leaf {number} of the inputs is {given}; expected {expected}: compile it for others")
         if self._present_modes() != self._modes:
             raise InputError("the model is in other modes (train or eval, grad mode) than when it was compiled")
-        state = self._tensors()
+        state = self._stateless.tensors()
         if [*map(_kind_of, state.values())] != self._weights:
             raise InputError("the weights have other shapes, element types or devices than when it was compiled")
         return self._call(state, _tensors_of(leaves))
@@ -121,9 +110,16 @@ class CompiledModel:
     def _present_modes(self) -> tuple[bool, ...]:
         return (torch.is_grad_enabled(), *[m.training for m in self._modules])
 
-    def _tensors(self) -> dict[str, Tensor]:
-        """The parameters and buffers, as they are at present."""
-        return {name: tensors[key] for name, (tensors, key) in self._state.items()}
+    def export(self, path: str | os.PathLike[str], target: str | Target | None = None) -> Path:
+        """Write the model, for inputs like those that it was compiled for, to a Python file as `export_model` does,
+        with the kernels of the log that it was compiled with; its path.
+
+        Raises:
+            InputError: as `export_model`; or the modules are in other modes than when it was compiled.
+        """
+        if self._present_modes()[1:] != self._modes[1:]:
+            raise InputError("the model is in other modes (train or eval) than when it was compiled")
+        return write_model(self._stateless, self._examples, path, target, self._options.log)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.reports))
@@ -133,23 +129,5 @@ def _tensors_of(leaves: Sequence[Any]) -> list[Tensor]:
     return [x for x in leaves if isinstance(x, Tensor)]
 
 
-def _state_of(model: nn.Module) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
-    """Places of parameters and buffers, by name; one that modules share comes once."""
-    seen = set[int]()
-    for prefix, module in model.named_modules():
-        for tensors in (module._parameters, module._buffers):
-            for key, tensor in tensors.items():
-                if tensor is not None and id(tensor) not in seen:
-                    seen.add(id(tensor))
-                    yield (f"{prefix}.{key}" if prefix else key), (tensors, key)
-
-
 def _kind_of(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.dtype, tensor.device
-
-
-class _AttentionWhole(TorchFunctionMode):
-    """A context in which calls of attention are one operator."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return replaced(func)(*args, **(kwargs or {}))

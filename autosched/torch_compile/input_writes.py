@@ -38,7 +38,7 @@ def without_writes(graph: fx.GraphModule) -> tuple[fx.GraphModule, tuple[int, ..
 
 
 def _is_apart(node: fx.Node) -> bool:
-    """True for a write of a tensor like the input, after which only results are read."""
+    """True for a write of a tensor like the input, after which nothing but results reads either."""
     if node.target is not _WRITE or len(node.args) != 2 or node.kwargs:
         return False
     target, value = node.args
@@ -46,7 +46,10 @@ def _is_apart(node: fx.Node) -> bool:
         return False
     after = node.next
     while after.op != "output":
-        if after.target is not _WRITE or node in after.all_input_nodes or target is after.args[1]:
+        # Views of results come last.
+        changes = after.target is not _WRITE and changes_something(after)
+        read = after.args[1:] if after.target is _WRITE else after.all_input_nodes
+        if changes or node in after.all_input_nodes or target in read:
             return False
         after = after.next
     a, b = target.meta.get("val"), value.meta.get("val")

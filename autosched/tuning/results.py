@@ -116,7 +116,7 @@ class TuneResult:
         return f"<TuneResult {self}>"
 
     def __str__(self) -> str:
-        best = duration_text(self.best.measurement.latency_s) if self.best else "no kernel"
+        best = f"kernel alone {duration_text(self.best.measurement.latency_s)}" if self.best else "no kernel"
         maker = f" by {self.best.backend}" if self.best and len(self.backends) > 1 else ""
         against = f", {ratio_text(self.speedup, self.speedup_interval)} the library" if self.speedup else ""
         failed = "".join(f", {n} {status}" for status, n in self.failures)

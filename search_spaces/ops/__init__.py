@@ -1,11 +1,15 @@
 """Named constructors of workloads: one module an operator, the constructor has the module's name.
 
+Modules are found by listing this folder; those that are imported here by name have their types in editors, too.
+
 Imports `workloads`; knows nothing of devices or schedules.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -36,8 +40,10 @@ __all__ = [
 ]
 
 CONSTRUCTORS: dict[str, Callable[..., Workload]] = {
-    f.__name__: f for f in (conv, gelu_scale, layernorm, matmul, pointwise, rmsnorm, row_sum, softmax)
+    m.name: getattr(importlib.import_module(f"{__name__}.{m.name}"), m.name) for m in pkgutil.iter_modules(__path__)
 }
+# A module that is imported above only by its name has its constructor here, too.
+globals().update(CONSTRUCTORS)
 
 
 def construct(name: str, arguments: Mapping[str, str]) -> Workload:

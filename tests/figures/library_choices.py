@@ -20,6 +20,7 @@ from torch import Tensor, nn
 import autosched
 from autosched.backends.environment import environment
 from autosched.machine import devices
+from autosched.torch_compile.backend import autosched as backend
 from tuning_logs import TuningLog
 
 # Of results with deviation 1, after rounding to float16 at every operator.
@@ -72,7 +73,7 @@ def main() -> int:
                 options["trials"] = arguments.trials
             with torch.no_grad():
                 print(mode, autosched.explain(model, x, options=options), flush=True)
-                made = torch.compile(model, backend="autosched", options=options)
+                made = torch.compile(model, backend=backend, options=options)
                 for _ in range(3):
                     torch.testing.assert_close(made(x), model(x), rtol=CLOSE, atol=CLOSE)
     for record in TuningLog(arguments.log):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 # Identity of a tensor's memory: in a captured graph another object may stand for the tensor.
 _Memory = tuple[int, int, torch.Size, tuple[int, ...], torch.dtype]
@@ -62,9 +62,20 @@ class Slot:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The function's name, as an identifier."""
-    given = str(getattr(function, "__name__", type(function).__name__))
-    return given if given.isidentifier() else "traced"
+    """The function's name, as an identifier; of a graph, that of the module that all of it comes from."""
+    given = _module_of(function.graph) if isinstance(function, fx.GraphModule) else getattr(function, "__name__", None)
+    given = given or str(type(function).__name__)
+    return given if given.isidentifier() and given != fx.GraphModule.__name__ else "traced"
+
+
+def _module_of(graph: fx.Graph) -> str | None:
+    """The class of the innermost module that has called all operators of a graph of ATen operators."""
+    found: list[Mapping[str, tuple[str, type]]] = []
+    for node in graph.nodes:
+        if node.op.startswith("call"):
+            found.append(node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {})
+    common = [calls for key, (_, calls) in found[0].items() if all(key in stack for stack in found)] if found else []
+    return common[-1].__name__ if common and isinstance(common[-1], type) else None
 
 
 def named_by_user(function: Any, constants: Mapping[str, Any]) -> dict[str, tuple[str, Tensor]]:

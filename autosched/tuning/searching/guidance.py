@@ -56,14 +56,14 @@ class Guidance:
     def _lines(self) -> Iterator[str]:
         if self.unused:
             yield (
-                f"nothing learnt from {', '.join(self.unused)}: no successful record of such a kernel, timed alike on "
+                f"no warm start from {', '.join(self.unused)}: no successful record of such a kernel, timed alike on "
                 "a device of this kind, whose sketch this version knows"
             )
         if not self.sources:
             return
         more = len(self.sources) - _NAMED
         named = ", ".join(map(str, self.sources[:_NAMED])) + (f" and {more} more groups" if more > 0 else "")
-        yield f"learnt elsewhere, {self.records} records: {named}"
+        yield f"warm start from {self.records} records: {named}"
         if self.transfer is not None:
             yield f"  {_came_of(self.transfer)}"
 
@@ -72,9 +72,9 @@ class Guidance:
         if not self.sources:
             return ""
         came = self.transfer
-        gained = f", {came.gain:.2f}x what was not chosen by them" if came and came.gain else ""
-        faded = f", of which {came.trust:.0%} are believed" if came and came.correlation is not None else ""
-        return f"guided by {self.records} records of elsewhere{faded}{gained}"
+        gained = f"; best warm-started trial {_times(came.gain)} than the best other one" if came and came.gain else ""
+        kept = f" ({came.trust:.0%} kept)" if came and came.correlation is not None else ""
+        return f"warm start from {self.records} records{kept}{gained}"
 
 
 def _came_of(transfer: Transfer) -> str:
@@ -82,12 +82,16 @@ def _came_of(transfer: Transfer) -> str:
     if transfer.correlation is not None:
         parts.append(
             f"they ranked {transfer.compared} trials with correlation {transfer.correlation:.2f}: "
-            f"{transfer.trust:.0%} of them are believed"
+            f"{transfer.trust:.0%} of them are kept"
         )
     if transfer.guided_s and transfer.others_s and transfer.gain:
-        verdict = "gained" if transfer.gain >= 1 else "lost"
         parts.append(
-            f"the best of {transfer.guided} trials that they led to took {duration_text(transfer.guided_s)}, of the "
-            f"other {transfer.others} {duration_text(transfer.others_s)}: {verdict} {abs(1 - 1 / transfer.gain):.0%}"
+            f"the best of {transfer.guided} warm-started trials took {duration_text(transfer.guided_s)}, "
+            f"{_times(transfer.gain)} than the best of the other {transfer.others}, {duration_text(transfer.others_s)}"
         )
     return "; ".join(parts) or "too few trials to tell what that brought"
+
+
+def _times(gain: float) -> str:
+    """A speedup in words."""
+    return f"{gain:.2f}x faster" if gain >= 1 else f"{1 / gain:.2f}x slower"

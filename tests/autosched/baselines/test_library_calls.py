@@ -194,6 +194,7 @@ def test_a_call_on_a_gpu_is_right(name: str) -> None:
     assert found is not None
     drawn = random_inputs(workload, 0, "cuda")
     made = found.compute(drawn, [0] * len(drawn))
+    (expected,) = expect(workload, drawn)
     # cuDNN has algorithms for small images that round more often; the check before use refuses these.
-    error = (made.double() - expect(workload, drawn)[0].values.double()).abs().max()
-    assert error < 5e-3 if name in CONVOLUTIONS else why_wrong(made, expect(workload, drawn)[0]) is None
+    error = (made.double() - expected.values.double()).abs().max() / expected.values.abs().max()
+    assert error < 1e-2 if name in CONVOLUTIONS else why_wrong(made, expected) is None

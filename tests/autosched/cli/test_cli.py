@@ -231,6 +231,7 @@ def test_targets_say_what_is_here_and_why_the_others_are_not() -> None:
         (["tune-many", "none.json"], "none.json"),
         (["tune-model", "nothing:there"], "nothing:there: No module named 'nothing'; expected MODULE:FUNCTION"),
         (["tune-model", "math:tau"], "math:tau: float; expected a function without arguments"),
+        (["export-model", "math:tau", "--to", "m.py"], "math:tau: float; expected a function without arguments"),
         (["tune-model", "os:getcwd"], "os:getcwd returned str; expected a callable and a sequence of its inputs"),
         (["tune", *SOFTMAX, "--history", "none.jsonl"], "history: there is no file none.jsonl"),
         (["tune", *SOFTMAX, "--history", "none.jsonl", "--cold"], "expected it without --history"),

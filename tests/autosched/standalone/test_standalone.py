@@ -33,18 +33,15 @@ from best_spaces import build
 from isolated_python import IsolatedPython
 from needed import needs_gpu
 from row_kinds import kind_of
-from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload, ops, target_named
+from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload, ops
 from search_spaces import Tensor as TensorSpec
-from search_spaces.programs.statements import Load, Store, statements
-from search_spaces.programs.tile_program import TileProgram
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Gather, Integer, Literal, Position
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import OF_INTEGERS, OPERATORS
-from tuning_logs import Measurement, Provenance, TuningRecord
+from untuned_files import H200, by_pointers, tuned
 
-H200 = target_named("h200")
 # Runs a function of a file on saved tensors, and the file's self-test, where nothing of this project can be found.
 _CALL = """
 import sys, torch
@@ -57,30 +54,6 @@ assert module._self_test()
 ours = {name.partition(".")[0] for name in sys.modules} & {"autosched", "search_spaces", "tuning_logs", "cost_models"}
 assert not ours, ours
 """
-
-
-def tuned(workload: Workload, wanted: Callable[[Schedule], bool] = lambda schedule: True) -> Tuned:
-    """As if the first schedule drawn that is wanted had been the best, among those that the interpreter can run."""
-    space, rng = build(workload, H200), np.random.default_rng(0)
-    drawn = (s for _ in range(2000) for s in [space.sample(rng)] if wanted(s))
-    schedule = next(s for s in drawn if interpretable(s.program))
-    versions = (("torch", "2.9"), ("triton", "3.6"))
-    provenance = Provenance("0123456789ab", "cold", 0.0, 0, 0, versions)
-    return Tuned.of(
-        TuningRecord(workload, H200, schedule, Measurement("ok", (12.34e-6,)), provenance), schedule, workload
-    )
-
-
-def interpretable(program: TileProgram) -> bool:
-    """Triton's interpreter knows no Gluon, and no atomic addition by descriptor."""
-    moves = [s for k in program.kernels for s in statements(k.body) if isinstance(s, Load | Store)]
-    added = any(isinstance(s, Store) and s.atomic and s.via == "descriptor" for s in moves)
-    return not added and not any(k.launch.producer_warps for k in program.kernels)
-
-
-def by_pointers(schedule: Schedule) -> bool:
-    moves = [s for k in schedule.program.kernels for s in statements(k.body) if isinstance(s, Load | Store)]
-    return all(s.via == "pointer" for s in moves)
 
 
 def interpreted(text: str, function: str, inputs: list[Tensor], folder: Path) -> tuple[Any, str]:
@@ -406,6 +379,44 @@ def test_parts_are_stored_in_the_memory_of_the_whole(tmp_path: Path) -> None:
     assert text.count("_into([_view(") == 2
 
 
+def test_constants_of_a_result_in_place_are_prepared_once(tmp_path: Path) -> None:
+    first, second = torch.randn(32, 21).half() / 8, torch.randn(32, 21).half() / 8
+
+    def branches(x: Tensor) -> Tensor:
+        return torch.cat((x @ first.t(), torch.relu(x @ second.t())), -1)
+
+    inputs = [torch.randn(32, 21).half()]
+    traced = autosched.trace(branches, *inputs)
+    text, saved = traced_text(traced, {w.key: tuned(w, _prepared) for w in traced.workloads})
+    torch.save(saved, tmp_path / "standing_alone.pt")
+    file = tmp_path / "standing_alone.py"
+    file.write_text(text, encoding="utf-8")
+    torch.save(inputs, tmp_path / "inputs")
+    assert "_into([_view(" in text
+    _run(["-c", _TWICE, str(file), str(tmp_path / "inputs"), str(tmp_path / "outputs")])
+    for made in torch.load(tmp_path / "outputs"):
+        torch.testing.assert_close(made, branches(*inputs), rtol=1e-2, atol=1e-2)
+
+
+def _prepared(schedule: Schedule) -> bool:
+    return bool(schedule.program.prepared) and by_pointers(schedule)
+
+
+# Calls a function of a file twice, the second time without the kernels that prepare its constants.
+_TWICE = """
+import sys, torch
+file, inputs, outputs = sys.argv[1:]
+sys.path.insert(0, file.rpartition("/")[0])
+module = __import__(file.rpartition("/")[2].removesuffix(".py"))
+given = torch.load(inputs)
+first, known = module.branches(*given), {key: state for key, (state, _) in module._KNOWN.items()}
+second = module.branches(*given)
+assert len(known) == 2
+assert known == {key: state for key, (state, _) in module._KNOWN.items()}
+torch.save([first, second], outputs)
+"""
+
+
 def test_small_constants_stand_in_the_text_and_large_ones_beside_it(tmp_path: Path) -> None:
     small, large = torch.randn(32), torch.randn(60, 32)
 
@@ -415,6 +426,15 @@ def test_small_constants_stand_in_the_text_and_large_ones_beside_it(tmp_path: Pa
     text = check_traced(scaled, [torch.randn(60, 32)], tmp_path)
     assert "torch.load(" in text
     assert (tmp_path / "standing_alone.pt").stat().st_size < 20_000
+
+
+def test_constants_that_a_function_computes_itself_stand_in_the_file(tmp_path: Path) -> None:
+    shift = torch.randn(4)
+
+    def transformed(x: Tensor) -> Tensor:
+        return x @ torch.outer(torch.arange(8.0).cos(), torch.arange(4.0).sin()) + shift
+
+    check_traced(transformed, [torch.randn(6, 8)], tmp_path)
 
 
 def test_scans_stand_alone(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ def test_a_model_answers_at_once_and_by_tuned_kernels_at_the_call_after_these_ar
         torch.testing.assert_close(called(x), function(x))
     (line,) = (record.message for record in caplog.records if record.message.startswith("tuned in the background"))
     tuned, before = map(float, re.findall(r"([0-9.]+) µs", line))
-    assert [r.by for r in reports] == ["eager", *["autosched"] * (tuned < before)]
+    # Both are rounded to 0.1 µs.
+    assert [r.by for r in reports] == ["eager", *["autosched"] * (tuned < before)] or tuned == before
     assert "1 of 1 graphs tuned" in str(tuning)
     assert not tuning.failures
 

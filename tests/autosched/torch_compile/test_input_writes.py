@@ -100,9 +100,14 @@ def normalised(x: Tensor, y: Tensor) -> Tensor:
     return y.sum()
 
 
+def parts_returned(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    x.add_(y)
+    return x[1:], x.t(), y[3:]
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
-    "function", [added, exchanged, old_and_new, also_returned, read_shifted, through_a_view, normalised]
+    "function", [added, exchanged, old_and_new, also_returned, read_shifted, through_a_view, normalised, parts_returned]
 )
 def test_inputs_are_written_as_by_eager(function: Callable[..., Any], dtype: torch.dtype) -> None:
     called, reports = compiled(function)

@@ -110,6 +110,15 @@ def test_layers_are_one_problem_in_training() -> None:
     assert max(counts(backward)) >= 3
 
 
+def test_views_behind_a_write_leave_it_apart() -> None:
+    def written(x: Tensor) -> Tensor:
+        x.relu_()
+        return x[1:]
+
+    (divided,) = graphs_of(written, torch.randn(4, 8))
+    assert divided.writes == (0,)
+
+
 def test_a_graph_in_which_nothing_repeats_is_one_segment() -> None:
     layers = nn.Sequential(*(layer for n in (8, 16, 32, 64) for layer in (nn.Linear(n, 2 * n), nn.ReLU()))).eval()
     with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -64,8 +65,8 @@ def test_a_history_that_ranks_well_is_believed_and_its_gain_is_told(elsewhere: P
     assert came.gain > 1
     (source,) = result.guidance.sources
     assert (source.log, source.workload, source.device) == (str(elsewhere), OP.label, ELSEWHERE.label)
-    assert "guided by" in str(result)
-    assert "of them are believed" in result.report
+    assert re.search(r"warm start from 96 records \(\d+% kept\); best warm-started trial .*x faster than", str(result))
+    assert "% of them are kept; the best of" in result.report
     assert str(elsewhere) in result.report
 
 
@@ -112,7 +113,7 @@ def test_a_log_of_another_kind_of_device_is_said_to_be_of_no_use(tmp_path: Path)
     guidance = searched(tmp_path, other.path, 16).guidance
     assert (guidance.sources, guidance.unused) == ((), (str(other.path),))
     (line,) = guidance.lines
-    assert line.startswith(f"nothing learnt from {other.path}: ")
+    assert line.startswith(f"no warm start from {other.path}: ")
 
 
 def test_a_search_is_not_guided_by_its_own_log_whatever_it_is_called(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_a_log_of_sketches_that_there_are_none_of_is_said_to_be_of_no_use(tmp_pa
 def test_a_cold_search_reports_no_guidance(tmp_path: Path) -> None:
     result = searched(tmp_path, (), 16)
     assert result.guidance.sources == ()
-    assert "guided" not in str(result)
+    assert "warm start" not in str(result)
 
 
 def test_a_handful_of_trials_does_not_shake_trust_and_failures_count_as_slowest() -> None:

@@ -29,7 +29,7 @@ from autosched.tracing.values.values import Value
 from autosched.tracing.values.views import Slicing
 from search_spaces.workloads.strides import dense_strides, memory_order
 
-# Bytes that memory moves during a launch.
+# Bytes that memory moves during a launch; larger results have a launch for every residue.
 _LAUNCH_BYTES = 8e6
 # Rounding of the sums of a result or a part of it, with what is added before.
 Finish = Callable[[Result, Value], Value]
@@ -40,44 +40,59 @@ def transposed(result: Result, x: Value, weight: Value, geometry: Geometry, grou
     stride, _, dilation = geometry
     taps = weight.shape[2:]
     even = all(k % s == 0 for k, s in zip(taps, stride, strict=True))
-    if max(stride) > 1 and set(dilation) == {1} and even and not _is_large_and_cropped(result, geometry):
+    large = result.whole and 2 * result.of(Value).bytes > math.prod(stride) * _LAUNCH_BYTES
+    if max(stride) > 1 and set(dilation) == {1} and even and not (large and _is_cropped(result, geometry)):
         return _by_columns(result, x, weight, geometry, groups, finish)
     turned = _exchanged(result, weight, groups)
     sizes = zip(result.shape[2:], taps, *geometry, strict=True)
     along = [list(_residues(size, *of)) for size, *of in sizes]
     chosen = list(itertools.product(*(range(len(r)) for r in along)))
+    steps = [len(r) for r in along]
+    laid = replace(result, strides=_channels_last(result.shape)) if large and _alternate(result, steps) else result
+    if all(taps for of in along for taps, *_ in of) and _is_best_in_parts(laid, steps):
+        of_laid = partial(_of_residue, laid, x, turned, groups=groups, finish=finish)
+        parts = [of_laid([r[n] for r, n in zip(along, c, strict=True)]) for c in chosen]
+        made = in_parts(laid.of(Value), parts, [(0, 0, *c) for c in chosen], (1, 1, *steps))
+        if made is not None:
+            return made if laid is result else result.elementwise(lambda x: x, made)
     of_residue = partial(_of_residue, result, x, turned, groups=groups, finish=finish)
-    if all(taps for of in along for taps, *_ in of) and _is_best_in_parts(result, [len(r) for r in along]):
-        parts = [of_residue([r[n] for r, n in zip(along, c, strict=True)]) for c in chosen]
-        steps = (1, 1, *(len(r) for r in along))
-        if (made := in_parts(result.of(Value), parts, [(0, 0, *c) for c in chosen], steps)) is not None:
-            return made
     longest = [[(taps, place, spacing, of[0][-1]) for taps, place, spacing, _ in of] for of in along]
     parts_of = {c: of_residue([r[n] for r, n in zip(longest, c, strict=True)]) for c in chosen}
     return _interleaved(result, parts_of, [len(r) for r in along])
 
 
-def _is_large_and_cropped(result: Result, geometry: Geometry) -> bool:
-    """True if parts in place are faster than all residues at once, whose results are copied without their edges."""
+def _is_cropped(result: Result, geometry: Geometry) -> bool:
+    """True if all residues at once have positions beyond the result's: it is copied without them."""
     stride, padding, _ = geometry
     sizes = zip(result.shape[2:], stride, padding, strict=True)
-    cropped = any(before % step or (before + size) % step for size, step, before in sizes)
-    copied = 2 * result.of(Value).bytes
-    return cropped and copied > math.prod(stride) * _LAUNCH_BYTES and _is_best_in_parts(result, stride)
+    return any(before % step or (before + size) % step for size, step, before in sizes)
 
 
 def _is_best_in_parts(result: Result, steps: Sequence[int]) -> bool:
     """True if parts stored in place are faster than a kernel that interleaves them.
 
     That reads and writes all of it once more, and where residues have unequal numbers, once for every dimension.
-    Parts that alternate within sectors of memory are written at half the speed.
     """
     if not result.whole or max(steps) == 1:
         return False
-    strides = dense_strides(result.shape) if result.strides is None else result.strides
-    alternating = any(step > 1 and stride == 1 for step, stride in zip(steps, strides[2:], strict=True))
     unequal = any(size % step for size, step in zip(result.shape[2:], steps, strict=True))
-    return unequal or not alternating
+    return unequal or not _alternate(result, steps)
+
+
+def _alternate(result: Result, steps: Sequence[int]) -> bool:
+    """True if parts alternate within sectors of memory: they are written at half the speed.
+
+    Where the result is large, its parts are stored with channels innermost, and copied.
+    """
+    strides = dense_strides(result.shape) if result.strides is None else result.strides
+    return any(step > 1 and stride == 1 for step, stride in zip(steps, strides[2:], strict=True))
+
+
+def _channels_last(shape: Sequence[int]) -> tuple[int, ...]:
+    """Dense strides with the second dimension innermost."""
+    batch, channels, *sizes = shape
+    first, *along, last = dense_strides((batch, *sizes, channels))
+    return (first, last, *along)
 
 
 def _by_columns(result: Result, x: Value, weight: Value, geometry: Geometry, groups: int, finish: Finish) -> Value:

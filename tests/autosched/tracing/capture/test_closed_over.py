@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from autosched import InputError, trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
+from autosched.tracing.capture.closed_over import name_of
 from untuned import untuned_kernels
 
 X = torch.randn(4, 8)
@@ -103,3 +104,13 @@ def test_a_function_of_no_module_is_traced_with_the_names_that_it_uses() -> None
     exec("def function(x):\n    return x * scale", space)
     space["function"].__module__ = None
     assert [s.name for s in trace(space["function"], X).leaves] == ["scale", "x"]
+
+
+def test_a_graph_has_the_name_of_the_module_that_all_of_it_comes_from() -> None:
+    outer, inner = {"1": ("L['model']", nn.Sequential)}, {"1": ("L['model']", nn.Sequential), "2": ("0", nn.Linear)}
+    for stacks, name in (((inner, inner), "Linear"), ((inner, outer), "Sequential"), ((inner, {}), "traced")):
+        graph = torch.fx.symbolic_trace(lambda x: torch.relu(torch.exp(x)))
+        calls = [n for n in graph.graph.nodes if n.op == "call_function"]
+        for node, stack in zip(calls, stacks, strict=True):
+            node.meta["nn_module_stack"] = stack
+        assert name_of(graph) == name

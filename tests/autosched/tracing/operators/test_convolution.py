@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from autosched import InputError, trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
+from autosched.tracing.operators.windows import transposed as transposed_rules
 from search_spaces import target_named
 from traced_convolutions import COMBINATIONS, R, check, checked, laid_out, made, name_of
 from traced_gradients import graded, wanted
@@ -267,6 +268,20 @@ def test_what_lies_between_convolutions_has_eagers_strides(first: Callable[..., 
     stored = [v for step in traced.steps for v in step.values if len(v.shape) >= 4]
     assert len(stored) >= 2
     assert all(min(v.memory_strides) == v.memory_strides[-3 if len(v.shape) == 4 else 2] == 1 for v in stored)
+
+
+@pytest.mark.parametrize("kernel", [3, 4])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_residues_of_large_transposed_convolutions_have_channels_innermost(
+    kernel: int, layout: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they would alternate within sectors of memory they are copied afterwards, with what follows."""
+    monkeypatch.setattr(transposed_rules, "_LAUNCH_BYTES", 0.0)
+    image, weight = R(2, 4, 5, 6).to(memory_format=layout), R(4, 32, kernel, kernel)
+    traced = checked(lambda x, w: F.relu(F.conv_transpose2d(x, w, stride=2, padding=1)), image, weight)
+    copied = layout == torch.contiguous_format
+    assert sum(w.outputs[0].strides is not None for w in traced.workloads) == 4
+    assert any(w.name.endswith("relu") for w in traced.workloads) == copied
 
 
 @pytest.mark.parametrize("transposed", [False, True])

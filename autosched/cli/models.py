@@ -1,4 +1,4 @@
-"""`autosched tune-model`: the kernels of a model, tuned into a log."""
+"""`autosched tune-model | export-model`: the kernels of a model, tuned into a log, and the model as a file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ from typing import Annotated, Any
 import typer
 
 import autosched
-from autosched.cli.arguments import LogPath, Seconds, TargetName, Threads, TrialsText, chosen_target, chosen_trials
+from autosched.cli.arguments import (
+    LogPath,
+    Seconds,
+    TargetName,
+    Threads,
+    TrialsText,
+    chosen_target,
+    chosen_trials,
+    console,
+)
 from autosched.cli.tune_many import show_tuning
 from autosched.torch_compile.user_models import Model, model_and_inputs
+from autosched.tuning.terminal import say
 from search_spaces import InputError
 
 ModelName = Annotated[
@@ -57,6 +67,26 @@ def tune_model_command(
             on_progress=show,
         )
     )
+
+
+def export_model_command(
+    model: ModelName,
+    to: Annotated[Path, typer.Option(help="The Python file to write.")],
+    target: TargetName = None,
+    log: LogPath = None,
+) -> None:
+    """Write a model, by the kernels of a log, to a Python file that needs PyTorch, and not autosched.
+
+    The file has no weights: its class takes a state dict, and is called as the model. What has no kernels in the log is
+    left to PyTorch's operators.
+
+    ```
+    autosched export-model models:bert --target h200 --log bert.jsonl --to bert.py
+    ```
+    """
+    called, inputs = _made(model)
+    path = autosched.export_model(called, *inputs, path=to, target=target, log=log)
+    say(console(), f"{path}; run it to check and time it")
 
 
 def _made(name: str) -> tuple[Model, list[Any]]:

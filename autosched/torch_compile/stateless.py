@@ -1,0 +1,74 @@
+"""A model as a function of its parameters and buffers, and of the tensors among its inputs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from autosched.tracing.capture.rewriting.attention import replaced
+
+
+class StatelessModel:
+    """`stateless(state, tensors)`: the model's results for inputs like given ones.
+
+    `state`: the parameters and buffers by name, in the order of `tensors`; one that modules share comes once.
+    `structure`: that of the inputs.
+    """
+
+    def __init__(self, model: Callable[..., Any], inputs: Sequence[Any]) -> None:
+        self.model = model
+        leaves, self.structure = tree_flatten(tuple(inputs))
+        # Without the tensors, which would stay in memory.
+        self._kinds = [(isinstance(x, Tensor), None if isinstance(x, Tensor) else x) for x in leaves]
+        self._places = dict(_places_of(model)) if isinstance(model, nn.Module) else {}
+
+    def __call__(self, state: Mapping[str, Tensor], tensors: Sequence[Tensor]) -> Any:
+        rest = iter(tensors)
+        inputs = tree_unflatten([next(rest) if is_tensor else x for is_tensor, x in self._kinds], self.structure)
+        with _AttentionWhole():
+            if isinstance(self.model, nn.Module):
+                return torch.func.functional_call(self.model, dict(state), inputs)
+            return self.model(*inputs)
+
+    @property
+    def constants(self) -> tuple[tuple[int, Any], ...]:
+        """The leaves of the inputs that are no tensors, by number."""
+        return tuple((n, x) for n, (is_tensor, x) in enumerate(self._kinds) if not is_tensor)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The parameters and buffers, as they are at present."""
+        return {name: tensors[key] for name, (tensors, key) in self._places.items()}
+
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """All names of each parameter and buffer: those of modules that share it."""
+        if not isinstance(self.model, nn.Module):
+            return {}
+        found: dict[int, list[str]] = defaultdict(list)
+        for named in (self.model.named_parameters, self.model.named_buffers):
+            for name, tensor in named(remove_duplicate=False):
+                found[id(tensor)].append(name)
+        return {name: tuple(found[id(tensor)]) for name, tensor in self.tensors().items()}
+
+
+def _places_of(model: nn.Module) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
+    """Places of parameters and buffers, by name."""
+    seen = set[int]()
+    for prefix, module in model.named_modules():
+        for tensors in (module._parameters, module._buffers):
+            for key, tensor in tensors.items():
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    yield (f"{prefix}.{key}" if prefix else key), (tensors, key)
+
+
+class _AttentionWhole(TorchFunctionMode):
+    """A context in which calls of attention are one operator."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return replaced(func)(*args, **(kwargs or {}))
