@@ -141,7 +141,8 @@ Rounds = Annotated[
 Baselines = Annotated[str | None, typer.Option(metavar="NAME,…", help="Among " + ", ".join(BASELINES) + ".")]
 
 Seconds = Annotated[
-    float | None, typer.Option("--seconds", help="Limit of the searches' time; a kernel without any success goes on.")
+    float | None,
+    typer.Option("--seconds", help="Limit of the time, finals included; a kernel without any success goes on."),
 ]
 
 

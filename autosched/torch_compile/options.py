@@ -24,9 +24,9 @@ class Options:
 
     `mode`: "default" takes the kernels that logs have, "reduce-overhead" launches these as CUDA graphs, "max-autotune"
     tunes the others first and then does the same. `log`: the path of the tuning log, by default the user's. `trials`:
-    schedules that are tried of every kernel while tuning. `seconds`: time of these searches for every graph, None
-    without a limit. `strict`: True refuses what no kernel computes, instead of leaving it to PyTorch. `background`:
-    tunes the kernels while the model is used.
+    schedules that are tried of every kernel while tuning. `seconds`: time of tuning and comparing for every graph,
+    None without a limit. `strict`: True refuses what no kernel computes, instead of leaving it to PyTorch.
+    `background`: tunes the kernels while the model is used.
     """
 
     mode: Mode = "default"

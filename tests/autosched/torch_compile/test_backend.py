@@ -23,7 +23,6 @@ from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction
 from autosched.tracing.translation.translate import DefectWarning
 from search_spaces import InputError, Target
-from tuning_logs import TuningLog
 
 COMPILER = shutil.which("g++")
 
@@ -264,8 +263,8 @@ def test_the_time_of_tuning_is_that_of_searches_finals_and_comparisons_together(
         torch.testing.assert_close(called(x), model(x))
     # What is being measured ends, and the makers are timed in a few rounds; 500 trials of five kernels take minutes.
     assert time.perf_counter() - begin < 30.0
-    assert len({r.workload.key for r in TuningLog(tmp_path / "log.jsonl")}) >= 3
-    assert len(reports) == 1
+    assert [r.kind for r in reports] == ["inference"]
+    assert any(r.measurement.ok for r in TuningLog(tmp_path / "log.jsonl"))
 
 
 def test_attention_is_tuned_as_it_is_compiled(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
