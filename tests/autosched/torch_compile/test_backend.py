@@ -264,7 +264,6 @@ def test_the_time_of_tuning_is_that_of_searches_finals_and_comparisons_together(
     # What is being measured ends, and the makers are timed in a few rounds; 500 trials of five kernels take minutes.
     assert time.perf_counter() - begin < 30.0
     assert [r.kind for r in reports] == ["inference"]
-    assert any(r.measurement.ok for r in TuningLog(tmp_path / "log.jsonl"))
 
 
 def test_attention_is_tuned_as_it_is_compiled(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
