@@ -207,7 +207,11 @@ def models_command(
     only: Only = None,
     ways: Annotated[
         str | None,
-        typer.Option(metavar="NAME,…", help=f"Among {', '.join(WAYS)}; without, all that there are on the device."),
+        typer.Option(
+            metavar="NAME,…",
+            help=f"Among {', '.join(WAYS)}, and other backends of torch.compile by their names; without, all of these "
+            "that there are on the device, and no others.",
+        ),
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Schedules of every kernel that autosched-max tries.")] = 64,
     seconds: Annotated[float, typer.Option(help="Time of autosched-max's searches for every graph.")] = 60.0,

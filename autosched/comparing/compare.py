@@ -13,7 +13,7 @@ import torch
 
 from autosched.backends.environment import environment
 from autosched.baselines.baselines import library_settings
-from autosched.baselines.names import USUAL_BASELINES, BaselineName, check_baselines
+from autosched.baselines.names import USUAL_BASELINES, Baselines, split_baselines
 from autosched.checking.random_inputs import random_inputs
 from autosched.comparing.agreement import why_disagrees
 from autosched.comparing.contenders import Contender, contenders
@@ -144,7 +144,7 @@ def compare(
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
     rounds: int | None = 30,
-    baselines: Sequence[BaselineName] = USUAL_BASELINES,
+    baselines: Baselines = USUAL_BASELINES,
     inputs: Sequence[torch.Tensor] | None = None,
 ) -> Comparison:
     """Time the best known kernel of `op`, or those of a traced function, against everything else, and the roofline.
@@ -154,8 +154,9 @@ def compare(
     with "hot" ones, or from a CUDA "graph"; on a CPU with as many threads on both sides as the target has. The tuned
     kernel and the library write to a preallocated output. `baselines` are of `BASELINES`: "cublaslt" is the library's
     call with cuBLASLt preferred, "max-autotune" torch.compile in the mode that measures several kernels, without CUDA
-    graphs; it may take minutes to compile. PyTorch forgets what torch.compile has compiled in this process before, so
-    that earlier variants do not count against its limit.
+    graphs; it may take minutes to compile. A dictionary may have functions of your own that take the same inputs, by
+    name: `{"library": None, "mine": function}`; their results are not checked. PyTorch forgets what torch.compile has
+    compiled in this process before, so that earlier variants do not count against its limit.
 
     A traced function is compared with itself ("eager"), and itself compiled: all of them, and the kernels, allocate
     their results. Before anything is timed, the kernels' results are checked against the function in float64
@@ -173,7 +174,7 @@ def compare(
         check_workload(op)
     check_policy(policy)
     _check_rounds(rounds)
-    check_baselines(baselines)
+    split_baselines(baselines)
     device = devices.resolve(target)
     check_timing(policy, device)
     kernel = replay(op, device, log=log, policy=policy)
@@ -185,7 +186,7 @@ def compare_kernel(
     *,
     policy: Policy = "cold",
     rounds: int | None = 30,
-    baselines: Sequence[BaselineName] = USUAL_BASELINES,
+    baselines: Baselines = USUAL_BASELINES,
     inputs: Sequence[torch.Tensor] | None = None,
 ) -> Comparison:
     """The same for a given kernel.
@@ -203,13 +204,13 @@ def compare_kernel(
     op, target = kernel.workload if isinstance(kernel, Kernel) else kernel.traced, kernel.target
     check_timing(policy, target)
     _check_rounds(rounds)
-    wanted = check_baselines(baselines)
+    wanted, own = split_baselines(baselines)
     given = _random_inputs(op, kernel.device) if inputs is None else inputs
     with library_settings(_precision(op), target), torch.no_grad():
         if isinstance(kernel, TracedKernel) and (wrong := why_disagrees(kernel, given)):
             raise AutoschedError(f"wrong results: {wrong}")
         timer = timer_for(target, policy, products=bool(op.contracted))
-        found = list(contenders(kernel, given, wanted, timer))
+        found = list(contenders(kernel, given, wanted, own, timer))
         timed = [c for c in found if isinstance(c, Contender)]
         calls = {c.name: c.call for c in timed}
         watched = WatchedTimer(timer)

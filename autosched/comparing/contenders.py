@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -53,13 +54,17 @@ class Absent:
 
 
 def contenders(
-    kernel: Kernel | TracedKernel, inputs: Sequence[Tensor], baselines: Sequence[BaselineName], timer: Timer
+    kernel: Kernel | TracedKernel,
+    inputs: Sequence[Tensor],
+    baselines: Sequence[BaselineName],
+    own: Mapping[str, Callable[..., object]],
+    timer: Timer,
 ) -> Iterator[Contender | Absent]:
     """The tuned kernel, then the baselines in the order given, each called once; without those that do not apply.
 
-    `timer` finds the fastest of a library's ways. A traced function has two: itself, and itself compiled. PyTorch
-    forgets what torch.compile has compiled in this process before, so that earlier variants do not count against its
-    limit.
+    `own`: functions of the user's, which come last. `timer` finds the fastest of a library's ways. A traced function
+    has two: itself, and itself compiled. PyTorch forgets what torch.compile has compiled in this process before, so
+    that earlier variants do not count against its limit.
     """
     yield _tuned(kernel, inputs)
     if set(baselines) & set(COMPILED_BASELINES):
@@ -71,6 +76,8 @@ def contenders(
             found = _ways(name, kernel, inputs, baseline(kernel.workload), timer)
         for contender in found:
             yield _called_once(contender, kernel.device)
+    for called, function in own.items():
+        yield _called_once(Contender(called, called, "given", partial(function, *inputs)), kernel.device)
 
 
 def _tuned(kernel: Kernel | TracedKernel, inputs: Sequence[Tensor]) -> Contender:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, get_args
 
 from search_spaces import InputError
 from search_spaces.errors import unknown_name
 
-WayName = Literal[
+# One of WAYS, or another backend of torch.compile that is installed (onnxrt, tensorrt, openxla …).
+WayName = str
+WAYS: tuple[WayName, ...] = (
     "eager",  # one PyTorch operator after the other
     "graph",  # the same, in a CUDA graph: its inputs are those of the capture, its results are overwritten
     "compile",  # torch.compile, in its default mode
@@ -16,8 +17,7 @@ WayName = Literal[
     "max-autotune",  # torch.compile with CUDA graphs, which measures several kernels
     "autosched",  # torch.compile(backend="autosched")
     "autosched-max",  # the same in the mode max-autotune
-]
-WAYS: tuple[WayName, ...] = get_args(WayName)
+)
 _OURS: tuple[WayName, ...] = ("autosched", "autosched-max")
 
 
@@ -26,15 +26,24 @@ def is_ours(way: WayName) -> bool:
 
 
 def check_ways(names: Iterable[str]) -> tuple[WayName, ...]:
-    """The names, each once, in the usual order.
+    """The names, each once, in the usual order; other backends of torch.compile come last.
 
     Raises:
         InputError: one is unknown, or there is none.
     """
     given = list(names)
-    for name in given:
-        if name not in WAYS:
-            raise unknown_name("way to run a model", name, WAYS)
+    others = list(dict.fromkeys(name for name in given if name not in WAYS))
+    known = _other_backends() if others else ()
+    for name in others:
+        if name not in known:
+            raise unknown_name("way to run a model", name, (*WAYS, *known))
     if not given:
         raise InputError(f"no way to run a model is named; expected some of {', '.join(WAYS)}")
-    return tuple(way for way in WAYS if way in given)
+    return (*(way for way in WAYS if way in given), *others)
+
+
+def _other_backends() -> tuple[str, ...]:
+    """Backends of torch.compile besides its own and this project's."""
+    import torch._dynamo
+
+    return tuple(n for n in torch._dynamo.list_backends(exclude_tags=("debug",)) if n not in ("inductor", *_OURS))

@@ -50,8 +50,10 @@ def run_by(way: WayName, model: Model, inputs: list[Any], options: WayOptions, r
     if is_ours(way):
         chosen = Options.of("max-autotune" if way == "autosched-max" else None, options.of(way))
         compiled = torch.compile(model, backend=backend_of(chosen, report))
-    else:
+    elif way in WAYS:
         compiled = torch.compile(model, mode=None if way == "compile" else way)
+    else:
+        compiled = torch.compile(model, backend=way)
     return lambda: compiled(*inputs)
 
 

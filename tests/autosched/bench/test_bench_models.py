@@ -18,7 +18,7 @@ from autosched.bench.models.measuring import ModelRow, WayRow, measured
 from autosched.bench.models.names import check_ways
 from autosched.bench.models.suite import ModelCase, read_model_suite
 from autosched.bench.models.table import best_other_ratio, model_lines
-from autosched.bench.models.ways import WayOptions
+from autosched.bench.models.ways import WayOptions, run_by
 from autosched.cli.arguments import INTERRUPTED
 from autosched.cli.commands import app
 from autosched.torch_compile import others
@@ -99,6 +99,13 @@ def test_ctrl_c_ends_a_benchmark_and_says_where_its_models_are(tmp_path: Path, m
 def test_a_file_without_models_is_no_suite(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError, match="expected MODELS = "):
         read_model_suite(suite_file(tmp_path, text))
+
+
+def test_other_backends_of_torch_compile_are_ways() -> None:
+    assert check_ways(["tvm", "autosched", "eager"]) == ("eager", "autosched", "tvm")
+    called = run_by("tvm", lambda x: x + 1, [torch.ones(2)], WayOptions(), lambda _: None)
+    with pytest.raises(Exception, match="tvm"):
+        called()
 
 
 def test_ways_are_in_the_usual_order_each_once() -> None:

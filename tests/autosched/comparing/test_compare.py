@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -342,6 +343,18 @@ def test_baselines_are_chosen_and_stand_in_that_order(tuned: tuple[Workload, Pat
     assert table.speedup("parts") > 0
     with pytest.raises(InputError, match=r"unknown baseline 'eagre'; did you mean 'eager'\?"):
         autosched.compare_kernel(kernel, baselines=("eagre",))  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_functions_of_ones_own_are_compared(tuned: tuple[Workload, Path]) -> None:
+    op, log = tuned
+    given: list[torch.Tensor] = []
+    baselines: dict[str, Any] = {"eager": None, "mine": lambda *tensors: given.extend(tensors)}
+    comparison = autosched.compare(op, target="cpu", log=log, rounds=3, baselines=baselines)
+    assert [r.name for r in comparison.rows] == ["tuned", "eager", "mine", "roofline"]
+    assert len(comparison.row("mine").latencies_s) == 3
+    assert [tuple(x.shape) for x in given[: len(op.inputs)]] == [t.shape for t in op.inputs]
+    with pytest.raises(InputError, match="'library' is the name of another row"):
+        autosched.compare(op, target="cpu", log=log, baselines={"library": torch.mm})
 
 
 def test_a_library_that_refuses_loses_its_own_row_only(
