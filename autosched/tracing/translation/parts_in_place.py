@@ -67,17 +67,20 @@ def part_by_part(node: fx.Node, value: Pointwise, known: Mapping[fx.Node, Any]) 
 
 
 def is_read_whole(node: fx.Node) -> bool:
-    """True unless a pool reads the node, or pointwise work on it: a pool of parts reads each of them where it is."""
-    rest, seen = [node], {node}
+    """True unless nothing but pools read the node, or pointwise work on it: a pool of parts reads each where it is."""
+    rest, seen, pooled = [node], {node}, False
     while rest:
         for user in rest.pop().users:
             if user in seen or user.op != "call_function":
                 continue
             seen.add(user)
             if operator_name(user)[0] in pooling.RULES:
-                return False
-            rest += [user] if _is_pointwise(user) else []
-    return True
+                pooled = True
+            elif _is_pointwise(user):
+                rest.append(user)
+            else:
+                return True
+    return not pooled
 
 
 def _of_part(argument: Value, whole: InParts, number: int, begin: Sequence[int]) -> Value:
