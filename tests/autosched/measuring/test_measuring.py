@@ -77,7 +77,7 @@ def test_a_candidate_that_takes_far_longer_than_the_best_is_called_once(measurer
     fast, slow = measurer.measure(DOUBLING, [schedule("runs in ms:1.25"), schedule("runs in ms:300")])
     assert len(fast.latencies_s) >= 2
     assert (slow.status, slow.timing, len(slow.latencies_s)) == ("ok", "short", 1)
-    assert 0.3 <= slow.latency_s <= slow.timing_s < 0.6
+    assert 0.3 <= slow.latency_s <= slow.timing_s
 
 
 def test_a_short_candidate_is_judged_by_samples_taken_when_it_is_warm() -> None:
