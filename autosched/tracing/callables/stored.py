@@ -14,7 +14,7 @@ import torch
 
 from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.callables.function import TracedFunction
-from autosched.tracing.fusion.partition import below
+from autosched.tracing.fusion.regions import below
 from search_spaces import Target
 
 

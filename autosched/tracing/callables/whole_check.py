@@ -38,7 +38,7 @@ from autosched.tracing.callables.random_arguments import (
     with_least_integers,
 )
 from autosched.tracing.capture.result_tree import flattened
-from autosched.tracing.fusion.partition import below
+from autosched.tracing.fusion.regions import below
 from autosched.tracing.values.values import Fallback, Value
 from search_spaces import AutoschedError, InputError, Target
 

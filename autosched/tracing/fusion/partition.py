@@ -18,15 +18,15 @@ from autosched.tracing.fusion.chaining import DOUBT, chain_products
 from autosched.tracing.fusion.costs import PROGRAMS, cost
 from autosched.tracing.fusion.joining import Group, joined
 from autosched.tracing.fusion.least_costs import least_of_one, least_of_several
+from autosched.tracing.fusion.prologues import may_compute_operands
 from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
-from autosched.tracing.fusion.regions import Region, Strides, cone
+from autosched.tracing.fusion.regions import Region, Strides, below, cone
 from autosched.tracing.fusion.sharing import drop_unneeded, shared
 from autosched.tracing.fusion.split_points import (
     groups_of_parts,
     multiplied_parts,
     product_depths,
     read_at_many_places,
-    source_of,
     split_points,
 )
 from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
@@ -363,7 +363,7 @@ def partitions(name: str, results: Sequence[Value], kernels: RegionKernels) -> l
     Raises:
         NoKernelError: as `Partition`.
     """
-    computed = (False, True) if _may_compute_operands(results) else (False,)
+    computed = (False, True) if may_compute_operands(results) else (False,)
     found = [Partition(name, results, FusionLimits(each, chained=True), kernels) for each in computed]
     if any(p.doubtful for p in found):
         found.append(Partition(name, results, FusionLimits(computed[-1], chained=True), kernels, patience=DOUBT))
@@ -374,56 +374,6 @@ def partitions(name: str, results: Sequence[Value], kernels: RegionKernels) -> l
     return found
 
 
-def _may_compute_operands(results: Sequence[Value]) -> bool:
-    """True if `FusionLimits.computed` matters: dot units may multiply several pairs, or what a prologue computes."""
-    values = list(below(results))
-    products = [v for v in values if isinstance(v, Product)]
-    if any(p.a.dtype != "float32" or p.precision == "tf32" for p in products):
-        return True
-    folding: set[Value] = set()
-    for value in values:
-        folds = isinstance(value, Reduced | Scanned) or not folding.isdisjoint(value.operands)
-        folding |= {value} if folds and not isinstance(value, Product) else set()
-    sources = dict.fromkeys(source_of(o) for p in products for o in p.operands)
-    prologues = [s for s in sources if s.by_kernels and s not in folding]
-    readers: dict[Value, set[Value]] = {}
-    for value in values:
-        for operand in value.operands:
-            readers.setdefault(operand, set()).add(value)
-    places = {v: n for n, v in enumerate(values)}
-    return any(not _is_epilogue(s, readers, places) for s in prologues)
-
-
-def _is_epilogue(source: Value, readers: Mapping[Value, set[Value]], places: Mapping[Value, int]) -> bool:
-    """True if a product is computed for this value alone. `places`: of all values, each after its operands."""
-    alone = {source}
-    rest = {source}
-    while rest:
-        here = max(rest, key=lambda v: places[v])
-        rest.remove(here)
-        if here is not source and not readers[here] <= alone:
-            continue
-        if isinstance(here, Product):
-            return True
-        alone.add(here)
-        rest |= {*here.operands}
-    return False
-
-
 def _is_computed(value: Value) -> bool:
     """True if the value may be stored: it computes something, and is no mere view."""
     return bool(value.operands) and not isinstance(value, View)
-
-
-def below(results: Sequence[Value]) -> Iterator[Value]:
-    """All values the results depend on, and they themselves, each after its operands."""
-    seen: set[Value] = set()
-    stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(results)]
-    while stack:
-        value, done = stack.pop()
-        if done:
-            yield value
-        elif value not in seen:
-            seen.add(value)
-            stack.append((value, True))
-            stack += [(o, False) for o in reversed(value.operands)]

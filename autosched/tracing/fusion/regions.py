@@ -7,7 +7,7 @@ shape, element type and, in memory, strides, but no names: one workload computes
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autosched.tracing.values.reads import ALIGNMENT_BYTES
@@ -209,6 +209,20 @@ def _earlier(kind: ViewKind, by: int) -> ViewKind:
             return replace(kind, at=kind.at - by)
         case _:
             return kind
+
+
+def below(results: Sequence[Value]) -> Iterator[Value]:
+    """All values the results depend on, and they themselves, each after its operands."""
+    seen: set[Value] = set()
+    stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(results)]
+    while stack:
+        value, done = stack.pop()
+        if done:
+            yield value
+        elif value not in seen:
+            seen.add(value)
+            stack.append((value, True))
+            stack += [(o, False) for o in reversed(value.operands)]
 
 
 def cone(values: Iterable[Value], stored: Container[Value]) -> list[Value]:
