@@ -80,9 +80,11 @@ def _attention(workload: Workload) -> _Attention | None:
     # Heads that share keys are axes of a batch.
     (query,), (value,) = queries[-1:], values
     found = _scores(largest.expression, _own(scores), query, key)
-    if found is None or not _is_softmax(workload.stages, v):
+    if found is None:
         return None
     scale, causal, mask = found
+    if not _is_softmax(workload.stages, v, bool(mask)):
+        return None
     batch = tuple(x for x in kept if x != query)
     axes = {*batch}, {query, summed}, {key, summed}, {key, value}, {query, key}
     reads = (q, k, v, *mask)
@@ -110,13 +112,17 @@ def _scores(
             return (1.0, causal, mask) if expression == product else None
 
 
-def _is_softmax(stages: Sequence[Stage], values: Access) -> bool:
-    """True if the last three stages are a softmax of the scores, times the values; masked rows may be 0."""
+def _is_softmax(stages: Sequence[Stage], values: Access, masked: bool) -> bool:
+    """True if the last three stages are a softmax of the scores, times the values, or 0 in rows that see no key.
+
+    As the library has it; only with a `mask` there may be such rows, and other softmaxes have NaN there.
+    """
     _, largest, total, out = stages
     score, most, sum_of = largest.expression, _own(largest), _own(total)
     finite = Apply("where", (Apply("eq", (most, _LEAST)), Literal(0.0), most))
     known = Apply("where", (sum_of, sum_of, Literal(1.0)))
-    for subtracted, divided in ((most, sum_of), (finite, known)):
+    plain = () if masked else ((most, sum_of),)
+    for subtracted, divided in (*plain, (finite, known)):
         weight = Apply("exp", (sub(score, subtracted),))
         part = div(weight, divided)
         rounded = Apply(f"round_{out.dtype}", (part,)) if out.dtype != "float32" else part

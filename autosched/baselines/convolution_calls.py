@@ -1,4 +1,4 @@
-"""Convolutions by one call of cuDNN or oneDNN, with a bias, a residual or a relu that the call includes."""
+"""Convolutions by one call of cuDNN or oneDNN, with a bias, and of cuDNN with a residual or a relu, too."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def _windows(form: SumOfProducts, image: Access, weights: Access) -> list[_Dimen
             (axis,), tap = moving, taps[0] if taps else ""
             spread = index.step(tap) if tap else 1
             found.append(_Dimension(axis, size, memory, index.step(axis), -index.offset, spread, tap))
-    windowed = [d.tap for d in found if d.tap]
-    return found if len({*windowed}) == len(windowed) else None
+    moving_along = [*(d.axis for d in found), *(d.tap for d in found if d.tap)]
+    return found if len({*moving_along}) == len(moving_along) else None
 
 
 def _dimensions(
@@ -126,7 +126,8 @@ def _plain(form: SumOfProducts, image: Access, moved: set[str]) -> Operand | Non
             offset += index.offset * stride
         elif not moved & {*index.axes}:
             return None
-    return Operand(number, steps, offset)
+    # A diagonal moves along two dimensions at once.
+    return Operand(number, steps, offset) if moved.isdisjoint(steps) else None
 
 
 def _added(
@@ -172,10 +173,8 @@ class _Convolution:
         """The convolution with all that is added to it in one call; None where the library has none."""
         if not self.relu and self.residual is None:
             return self._plain
-        if not on_gpu:
-            # oneDNN's call with a residual rounds twice in bfloat16, and fails for some layouts.
-            return self._by_onednn if self.residual is None else None
-        return self._by_cudnn if self.relu else None
+        # oneDNN's call with a relu makes NaN 0, and one with a residual rounds twice in bfloat16.
+        return self._by_cudnn if self.relu and on_gpu else None
 
     def _given(self, tensors: Sequence[Tensor], begins: Sequence[int]) -> list[Tensor | None]:
         views = (self.x, self.w, self.bias, self.residual)
@@ -196,10 +195,4 @@ class _Convolution:
             made = torch.ops.aten.cudnn_convolution_relu(x, w, bias, *numbers)
         else:
             made = torch.ops.aten.cudnn_convolution_add_relu(x, w, residual, 1.0, bias, *numbers)
-        return self.placed.written_by(made)
-
-    def _by_onednn(self, tensors: Sequence[Tensor], begins: Sequence[int]) -> Tensor:
-        x, w, bias, _ = self._given(tensors, begins)
-        numbers = self.padding, self.stride, self.dilation, self.groups
-        made = torch.ops.mkldnn._convolution_pointwise(x, w, bias, *numbers, "relu", [], "")
         return self.placed.written_by(made)

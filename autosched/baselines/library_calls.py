@@ -68,8 +68,13 @@ def _in_order(workload: Workload, call: LibraryCall) -> LibraryCall:
 
 def is_as_precise(workload: Workload, target: Target, call: LibraryCall) -> bool:
     """True if PyTorch's switches, as they are now, ask for the workload's precision of products: of float32 the same,
-    of float16 sums in float32.
+    of float16 sums in float32; and leave the choice of algorithms to libraries.
     """
+    cudnn = torch.backends.cudnn
+    free = cudnn.enabled and not (cudnn.deterministic or torch.are_deterministic_algorithms_enabled())
+    if call.convolves and target.kind == "gpu" and not free:
+        # Searches among algorithms may end otherwise every time, and fused calls have no such choice.
+        return False
     operands, switched = {*workload.contracted}, LibraryPrecision.now().on_target(target)
     if "float16" in operands and torch.backends.cuda.matmul.allow_fp16_accumulation:
         return False

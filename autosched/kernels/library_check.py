@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from autosched.baselines.library_calls import LibraryCall
 from autosched.checking.correctness import expect, why_wrong
@@ -29,8 +31,7 @@ def why_no_library(workload: Workload, target: Target, call: LibraryCall, latenc
     try:
         with torch.no_grad():
             inputs = random_inputs(workload, _SEED, device)
-            (expected,) = expect(workload, inputs)
-            wrong = why_wrong(call.compute(inputs, [0] * len(inputs)), expected)
+            wrong = _why_wrong(workload, call, inputs) or _why_wrong(workload, call, _with_nan(inputs))
     except (AutoschedError, RuntimeError, MemoryError) as error:
         # Libraries refuse types and layouts by a RuntimeError.
         wrong = f"{type(error).__name__}: {first_line(error)}"
@@ -39,3 +40,20 @@ def why_no_library(workload: Workload, target: Target, call: LibraryCall, latenc
     else:
         _log.info("%s is not left to %s: %s", workload.label, call.name, wrong)
     return wrong
+
+
+def _why_wrong(workload: Workload, call: LibraryCall, inputs: Sequence[Tensor]) -> str | None:
+    (expected,) = expect(workload, inputs)
+    return why_wrong(call.compute(inputs, [0] * len(inputs)), expected)
+
+
+def _with_nan(inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The inputs with a NaN first: a relu within a library's call may make it 0."""
+    first = next(n for n, x in enumerate(inputs) if x.is_floating_point() and x.numel())
+    return [x if n != first else _beginning_with_nan(x) for n, x in enumerate(inputs)]
+
+
+def _beginning_with_nan(x: Tensor) -> Tensor:
+    changed = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).copy_(x)
+    changed[(0,) * x.dim()] = torch.nan
+    return changed

@@ -204,9 +204,11 @@ class GraphCompiler:
             # A user's model runs all the same.
             return why_failed(self.kind, error)
 
-    def choose_libraries(self, divided: DividedGraph, problems: Mapping[str, TracedProblem | str]) -> None:
-        """Note in the log which kernels of a graph a library's call replaces."""
-        self._with_libraries(divided, self.kernels(problems, NEVER), NEVER)
+    def choose_libraries(
+        self, divided: DividedGraph, problems: Mapping[str, TracedProblem | str], deadline: Deadline
+    ) -> None:
+        """Note in the log which kernels of a graph a library's call replaces, as long as there is time."""
+        self._with_libraries(divided, self.kernels(problems, NEVER), deadline)
 
     def _with_libraries(
         self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str], deadline: Deadline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
+from autosched.machine.deadline import Deadline
 from autosched.torch_compile.backend import GraphFunction, by_graphs, compiled_once
 from autosched.torch_compile.composition import boxed
 from autosched.torch_compile.graph_compiler import GraphCompiler
@@ -24,7 +26,11 @@ from autosched.tuning.many.tune_many import tune_many
 from autosched.tuning.progress import OnProgress
 from autosched.tuning.searching.preparation import Trials
 from search_spaces import InputError, Target
+from tuning_logs.text import first_line
 
+_log = logging.getLogger(__name__)
+# The searches' part of the time; the rest is for comparisons with libraries, which take milliseconds a kernel.
+_SEARCHES = 0.9
 _SKIPPED = "Dynamo skips it; autosched.compile(…, mode='max-autotune') tunes without Dynamo"
 
 
@@ -51,6 +57,7 @@ def tune_model(
         InputError: no graph of it has a kernel; the message has the reasons. And as `tune_many`; and what the model
             raises.
     """
+    deadline = Deadline.after(seconds)
     found = _Collector([], [], [])
     with torch.set_grad_enabled(backward):
         results = compiled_once(model, by_graphs(found.of), *inputs, dynamic=False)
@@ -61,13 +68,17 @@ def tune_model(
         reasons = "; ".join(dict.fromkeys(found.refused)) or _SKIPPED
         raise InputError(f"no graph of {name} has a kernel: {reasons}")
     weighted = [(p.traced, p.times) for p in found.problems]
+    searching = None if seconds is None else _SEARCHES * seconds
     results = tune_many(
-        weighted, target or found.problems[0].target, trials, seconds=seconds, log=log, on_progress=on_progress
+        weighted, target or found.problems[0].target, trials, seconds=searching, log=log, on_progress=on_progress
     )
-    if not results.interrupted:
-        for kind, divided, problems in found.graphs:
-            compiler = GraphCompiler(kind, Options(mode="reduce-overhead", log=log), lambda _: None)
-            compiler.choose_libraries(divided, problems)
+    for kind, divided, problems in () if results.interrupted else found.graphs:
+        compiler = GraphCompiler(kind, Options(mode="reduce-overhead", log=log), lambda _: None)
+        try:
+            compiler.choose_libraries(divided, problems, deadline)
+        except Exception as error:
+            # The kernels are tuned all the same.
+            _log.warning("libraries are not compared: %s: %s", type(error).__name__, first_line(error))
     return results
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -86,12 +86,18 @@ def _needed(stages: Mapping[str, Stage], outputs: Collection[str]) -> set[str]:
     return found
 
 
-def _few_folded_again(stage: Stage, stages: Iterable[Stage]) -> list[Axis]:
-    """The folded axes of a stage, if they have few positions and other stages fold what it has."""
-    if stage.reduction is None or stage.is_contraction or math.prod(x.extent for x in stage.reduction.axes) > _FEW:
+def _few_folded_again(stage: Stage, stages: Collection[Stage]) -> list[Axis]:
+    """The folded axes of a stage, if they have few positions and what folds it, folds nothing else.
+
+    Not of integers, which others read as numbers of float32; nor next to products and scans.
+    """
+    if stage.reduction is None or math.prod(x.extent for x in stage.reduction.axes) > _FEW:
         return []
-    others = {x for s in stages if s.reduction and s.name != stage.name for x in s.reduction.axes}
-    return [*stage.reduction.axes] if others.intersection(stage.axes) else []
+    if is_integer(stage.dtype) or any(s.is_contraction or s.scan for s in stages):
+        return []
+    others = [s for s in stages if s.reduction and not {*stage.axes}.isdisjoint(s.reduction.axes)]
+    again = all({*s.loops} <= {*stage.axes} for s in others)
+    return [*stage.reduction.axes] if others and again else []
 
 
 def _written_out(stage: Stage, window: list[Axis], in_loops: bool) -> Stage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import autosched
 from autosched.baselines.library_calls import LibraryCall, is_as_precise, library_call_of
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
+from autosched.kernels.library_check import why_no_library
 from autosched.machine import devices
 from autosched.machine.library_precision import LibraryPrecision
 from needed import needs_gpu
@@ -69,7 +71,6 @@ CONVOLUTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         lambda x, w, b: F.conv2d(x, w, b, padding=(1, 0), dilation=(1, 2)),
         (e(2, 4, 8, 8), e(6, 4, 3, 3), e(6)),
     ),
-    "relu": (lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1)), (e(2, 4, 8, 8), e(6, 4, 3, 3), e(6))),
     "one tap": (F.conv2d, (e(2, 4, 8, 8), e(6, 4, 1, 1), e(6))),
     "a column of taps": (lambda x, w: F.conv2d(x, w, padding=(1, 0)), (e(2, 4, 8, 8), e(6, 4, 3, 1))),
     "groups": (lambda x, w, b: F.conv2d(x, w, b, groups=2, padding=1), (image(2, 4, 8, 8), e(6, 2, 3, 3), e(6))),
@@ -78,8 +79,9 @@ CONVOLUTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "one dimension": (lambda x, w: F.conv1d(x, w, padding=2), (e(2, 4, 16), e(6, 4, 5))),
     "three dimensions": (lambda x, w: F.conv3d(x, w, padding=1), (e(2, 4, 5, 6, 7), e(6, 4, 3, 3, 3))),
 }
-# oneDNN rounds twice there.
+# oneDNN makes NaN 0 there, and rounds twice.
 BY_CUDNN_ALONE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "relu": (lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1)), (e(2, 4, 8, 8), e(6, 4, 3, 3), e(6))),
     "residual and relu": (
         lambda x, w, b, y: F.relu(F.conv2d(x, w, b, padding=1) + y),
         (image(2, 4, 8, 8), image(6, 4, 3, 3), e(6), image(2, 6, 8, 8)),
@@ -121,10 +123,10 @@ def test_attention_is_one_call(name: str) -> None:
     [
         ops.matmul(24, 16, 8, epilogue="bias", layout="nt"),
         ops.conv(2, 4, "8x8", 6, 3),
-        ops.conv(2, 8, "9x9", 8, 3, padding=1, groups=8, epilogue="bias_relu"),
+        ops.conv(2, 8, "9x9", 8, 3, padding=1, groups=8, epilogue="bias"),
         ops.conv(2, 8, "8x8", 12, 3, padding=1, groups=4),
         ops.conv(2, 4, "8x8", 6, 1, stride=2),
-        ops.conv(2, 4, "8x8", 6, 1, layout="contiguous", epilogue="bias_relu"),
+        ops.conv(2, 4, "8x8", 6, 1, layout="contiguous", epilogue="bias"),
     ],
     ids=lambda workload: workload.label,
 )
@@ -141,6 +143,8 @@ def test_a_named_operator_is_the_same_as_a_traced_one(workload: Workload) -> Non
         (lambda x, w: F.conv2d(F.pad(x, (1, 0, 1, 0)), w), (e(2, 4, 8, 8), e(6, 4, 3, 3))),
         (lambda x, w: F.conv2d(x + 1, w, padding=1), (e(2, 4, 8, 8), e(6, 4, 3, 3))),
         (lambda q, k, v: ((q @ k.mT).softmax(-1) + 1) @ v, QKV),
+        # The library has 0 in rows that see no key, and this has NaN.
+        (lambda q, k, v, m: ((q @ k.mT) * 0.3 + m).softmax(-1) @ v, (*QKV, e(16, 16))),
     ],
 )
 def test_what_takes_more_than_one_call_has_none(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> None:
@@ -174,14 +178,32 @@ def test_a_call_is_as_precise_as_pytorchs_switches_say() -> None:
 
 def test_a_gpu_has_other_libraries() -> None:
     gpu = target_named("nvidia-h100")
-    (residual,) = BY_CUDNN_ALONE.values()
-    assert library_call_of(workload_of(residual[0], *residual[1]), TARGET) is None
+    residual = BY_CUDNN_ALONE["residual and relu"]
+    assert all(library_call_of(workload_of(f, *x), TARGET) is None for f, x in BY_CUDNN_ALONE.values())
     names = [
         found.name
         for function, inputs in (PRODUCTS["bias"], residual, ATTENTIONS["causal"])
         if (found := library_call_of(workload_of(function, *inputs), gpu)) is not None
     ]
     assert names == ["cuBLAS", "cuDNN", "scaled_dot_product_attention"]
+
+
+@pytest.mark.parametrize("shape", [(8, 4, 2), (8, 6, 3)])
+def test_a_diagonal_of_windows_is_right_or_not_recognised(shape: tuple[int, ...]) -> None:
+    """In memory the windows of the first are spread out evenly."""
+    workload = workload_of(
+        lambda x, w: torch.einsum("nkh,ok->noh", x.unfold(1, 3, 1).diagonal(0, 1, 2), w), e(*shape), e(6, 3)
+    )
+    if library_call_of(workload, TARGET) is not None:
+        check(workload)
+
+
+def test_a_call_that_hides_nan_is_no_choice() -> None:
+    workload = workload_of(torch.mm, e(8, 24), e(24, 32))
+    right = called(workload)
+    hiding = replace(right, compute=lambda *given: right.compute(*given).nan_to_num(0.0))
+    assert why_no_library(workload, TARGET, right, 1e-6) is None
+    assert "nan" in str(why_no_library(workload, TARGET, replace(hiding, name="another"), 1e-6)).lower()
 
 
 @pytest.mark.gpu

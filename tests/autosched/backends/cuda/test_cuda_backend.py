@@ -11,8 +11,7 @@ import torch
 from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.backend import CompileError
-from autosched.backends.cuda import backend as cuda_backend
-from autosched.backends.cuda import nvrtc
+from autosched.backends.cuda import nvrtc, source
 from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.fingerprint import source_fingerprint
@@ -44,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(128) doubled(const float* __restric
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> TileProgram:
     kernel = CudaKernel("doubled", ("x", "y"), 8, 4, 1, DYNAMIC_BYTES, 0, 0)
-    monkeypatch.setattr(cuda_backend, "launched", lambda program, target: (kernel, kernel))
+    monkeypatch.setattr(source, "launched", lambda program, target: (kernel, kernel))
     space = build(ops.softmax(64, 128), target_named("v100"))
     return space.lower(next(iter(space)))
 
