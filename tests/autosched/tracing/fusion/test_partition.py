@@ -248,3 +248,18 @@ def test_folds_of_large_tensors_are_stored_where_few_programs_would_fold_them_ag
     shapes = ((16, 128, 256, 256), (512, 128, 16, 16), (16, 128, 2, 2))
     kernels = [len(trace(function, torch.empty(shape, device="meta")).workloads) for shape in shapes]
     assert kernels == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: ((x * 3).amin(-1) > 0.5).any(-1).sum(-1),
+        lambda x: (x.amin(-1) / x.amax(-1).clamp_min(1)).sum(-1),
+        lambda x: x.float().amax(-1).sum(-1),
+    ],
+)
+def test_folds_of_few_integers_that_are_folded_again_are_right(function: Callable[[Tensor], Tensor]) -> None:
+    x = torch.arange(-9, 9, dtype=torch.int32).repeat(14)[:240].view(3, 4, 5, 4)
+    traced = trace(function, x)
+    made = loaded(traced, untuned_kernels(traced.for_target(cpu_target()).workloads, cpu_target()))(x)
+    torch.testing.assert_close(made, function(x))
