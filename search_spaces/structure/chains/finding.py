@@ -31,6 +31,7 @@ from search_spaces.structure.folds.powers import in_powers_of_two
 from search_spaces.structure.reads.windows import inlined_reads
 from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.structure.unit_rows import with_unit_rows
+from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Expression
 from search_spaces.workloads.expressions.walking import accesses, reindexed, variables
@@ -84,8 +85,9 @@ def _in_one_walk(workload: Workload) -> Workload:
         if not stage.reduction:
             stages += [whole] if stage.name in workload.output_names else []
             continue
-        if stage.reduction.operator == "max" and stage.name in workload.output_names and stage.name in read:
-            # References of others may be kept in other units than stored values.
+        returned = stage.name in workload.output_names and is_float(stage.dtype)
+        if stage.reduction.operator == "max" and returned and stage.name in read:
+            # References of others may be kept in other units than stored values, of which integers have none.
             fold = replace(whole, name=names.fresh(f"{stage.name}_top"))
             outer = Stage(stage.name, stage.axes, own_access(fold), dtype=stage.dtype)
             pointwise[stage.name] = outer

@@ -263,3 +263,15 @@ def test_folds_of_few_integers_that_are_folded_again_are_right(function: Callabl
     traced = trace(function, x)
     made = loaded(traced, untuned_kernels(traced.for_target(cpu_target()).workloads, cpu_target()))(x)
     torch.testing.assert_close(made, function(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.int8])
+def test_a_fold_and_its_own_fold_are_results(dtype: torch.dtype) -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        top, some = x.amax(0), (x > 0).any(0)
+        return top, top.amax(-1), some, some.any(-1)
+
+    x = torch.arange(-60, 60).view(6, 5, 4).to(dtype)
+    traced = trace(function, x).for_target(cpu_target())
+    made = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(x)
+    torch.testing.assert_close(made, function(x))
