@@ -64,17 +64,17 @@ class GraphCompiler:
             InputError: it is not computed by kernels of autosched alone, and `strict` refuses that.
         """
         try:
-            made, report = self._made(graph, inputs)
+            made, report = self._compile(graph, inputs)
         except AutoschedError:
             raise
         except Exception as error:
             why = why_failed(self.kind, error)
             check_strict(self.options, self.kind, operators_of(graph), why)
-            made, report = self._left(graph, inputs, why)
+            made, report = self._fall_back(graph, inputs, why)
         self._tell(report)
         return made
 
-    def _made(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Boxed, GraphReport]:
+    def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Boxed, GraphReport]:
         deadline = Deadline.after(self.options.seconds) if self.options.tunes else NEVER
         divided = DividedGraph.of(graph, inputs, self.weights(inputs, self.kind))
         others = Others(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
@@ -82,8 +82,8 @@ class GraphCompiler:
         compared = self._until_compared(divided, others, deadline)
         # With strict there must be kernels.
         kernels = self.kernels(problems, compared, NEVER if self.options.strict else deadline)
-        parts, report = self._of_kernels(divided, kernels, others, deadline)
-        made = self._composed(divided, parts)
+        parts, report = self._choose_parts(divided, kernels, others, deadline)
+        made = self._plan(divided, parts)
         background = self.options.background
         if background is not None and (work := self._work(problems)) is not None:
             call = TunedLater(made)
@@ -101,7 +101,7 @@ class GraphCompiler:
         compared_s = MOST_S + sum(others.expected_s(s) + _LOADED_S for s, _ in divided.problems)
         return deadline.part(max(_SEARCHES, 1 - compared_s / max(deadline.left_s, compared_s)))
 
-    def _of_kernels(
+    def _choose_parts(
         self,
         divided: DividedGraph,
         kernels: Mapping[str, TracedKernel | str],
@@ -143,7 +143,7 @@ class GraphCompiler:
         divided, problems, others = graph
         try:
             kernels = self._with_libraries(divided, self.kernels(problems, NEVER), NEVER)
-            tuned, tuned_report = self._of_kernels(divided, kernels, others)
+            tuned, tuned_report = self._choose_parts(divided, kernels, others)
             known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
             # Neither of them is what the user calls: CUDA graphs remember where inputs lay.
             calls = {name: self._call_of(divided, parts) for name, parts in (("tuned", tuned), ("before", before))}
@@ -160,13 +160,13 @@ class GraphCompiler:
         if not seconds or seconds["before"] <= seconds["tuned"]:
             return made
         self._tell(tuned_report)
-        return self._composed(divided, tuned)
+        return self._plan(divided, tuned)
 
     def _tell(self, report: GraphReport) -> None:
         _log.info("%s", report)
         self.report(report)
 
-    def _left(self, graph: fx.GraphModule, inputs: Sequence[Any], why: str) -> tuple[Boxed, GraphReport]:
+    def _fall_back(self, graph: fx.GraphModule, inputs: Sequence[Any], why: str) -> tuple[Boxed, GraphReport]:
         """A graph that a defect leaves to others."""
         other = by_others(graph, inputs)
         why = "; ".join(filter(None, (why, other.failed)))
@@ -282,14 +282,14 @@ class GraphCompiler:
             choice = replace(_fastest(None, seconds), seconds=())
         return (parts if choice.by == "autosched" else (Part(segment, whole.call, choice),)), seconds
 
-    def _composed(self, divided: DividedGraph, parts: Sequence[Part]) -> Boxed:
+    def _plan(self, divided: DividedGraph, parts: Sequence[Part]) -> Boxed:
         # In training, what the forward graph keeps is free when a part of the backward graph has read it.
         apart = self.kind != "inference"
         calls = [(p.segment, self._launched(p.call, p.segment)) for p in parts]
         return composed(divided, calls, self.options.graphs, apart)
 
     def _call_of(self, divided: DividedGraph, parts: Sequence[Part]) -> Call:
-        call = self._composed(divided, parts)
+        call = self._plan(divided, parts)
         return lambda *inputs: call([*inputs])
 
     def _launched(self, call: Call, segment: Segment) -> Call:

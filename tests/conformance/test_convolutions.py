@@ -161,7 +161,7 @@ def test_kernels_of_convolutions_compile(name: str, target: str, backend: str) -
 
 @pytest.mark.parametrize("rank", [2, 3])
 def test_weights_of_many_dimensions_are_prepared_for_descriptors(rank: int) -> None:
-    """Those of a transposed convolution have two dimensions for each of the image's, and descriptors at most five."""
+    """Weights of a transposed convolution: two dimensions for each of an image, where descriptors have five in all."""
     layer = (torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)[rank - 2](32, 40, 4, stride=2, padding=1)
     workload, *_ = trace(layer, torch.empty(1, 32, *(4, 3, 5)[:rank])).for_target(H200).workloads
     space = spaces.build(workload, H200, [backends.named("cuda")])

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -85,13 +86,12 @@ def driver_us(plan: Callable[[], object], calls: int, wait: Callable[[], None]) 
         taken[0] += time.perf_counter() - begin
         return status
 
-    Enqueueing.__call__ = timed  # type: ignore[method-assign]
-    for _ in range(calls):
-        wait()
-        taken[0] = 0.0
-        plan()
-        found.append(taken[0])
-    Enqueueing.__call__ = usual  # type: ignore[method-assign]
+    with patch.object(Enqueueing, "__call__", timed):
+        for _ in range(calls):
+            wait()
+            taken[0] = 0.0
+            plan()
+            found.append(taken[0])
     return statistics.median(found) * 1e6
 
 
@@ -106,10 +106,9 @@ def compiled(model: nn.Module, mode: Mode, x: Tensor) -> tuple[Callable[..., Any
         return usual(graph, inputs)
 
     torch.compiler.reset()
-    PlannedGraph.__call__ = noted  # type: ignore[method-assign]
     made = torch.compile(model, backend=backend_of(Options(mode, strict=True), reports.append))
-    torch.testing.assert_close(made(x), model(x), rtol=2e-2, atol=2e-2)
-    PlannedGraph.__call__ = usual  # type: ignore[method-assign]
+    with patch.object(PlannedGraph, "__call__", noted):
+        torch.testing.assert_close(made(x), model(x), rtol=2e-2, atol=2e-2)
     graph, inputs = calls[-1]
     return made, lambda: graph([*inputs]), reports[0].kernels
 

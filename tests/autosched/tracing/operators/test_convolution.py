@@ -275,7 +275,7 @@ def test_what_lies_between_convolutions_has_eagers_strides(first: Callable[..., 
 def test_residues_of_large_transposed_convolutions_have_channels_innermost(
     kernel: int, layout: torch.memory_format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where they would alternate within sectors of memory they are copied afterwards, with what follows."""
+    """A copy comes last, with what follows, if residues would alternate within sectors of memory."""
     monkeypatch.setattr(transposed_rules, "_LAUNCH_BYTES", 0.0)
     image, weight = R(2, 4, 5, 6).to(memory_format=layout), R(4, 32, kernel, kernel)
     traced = checked(lambda x, w: F.relu(F.conv_transpose2d(x, w, stride=2, padding=1)), image, weight)
