@@ -1,4 +1,8 @@
-"""Segments: a graph of operators divided into graphs that run one after the other, equal ones being one problem."""
+"""Segments: a graph of operators divided into graphs that run one after the other, equal ones being one problem.
+
+What depends on no input, such as a causal mask, is computed by every segment that reads it: known positions cost
+nothing in a kernel, and leave out blocks that are masked.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from torch import fx
 from autosched.torch_compile.graphs import changes_something
 from autosched.torch_compile.input_writes import without_writes
 from autosched.torch_compile.repeats import borders, tensor_text
+from autosched.tracing.translation.constant_nodes import ConstantNodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +79,8 @@ class DividedGraph:
     def segments(self) -> tuple[Segment, ...]:
         """The segments between the borders of layers."""
         at = (0, *_borders(self.module.graph), len(self._nodes))
-        return tuple(self.part(first, end) for first, end in itertools.pairwise(at) if end > first) or (self.whole,)
+        parts = [self.part(first, end) for first, end in itertools.pairwise(at) if end > first]
+        return tuple(p for p in parts if p.outputs) or (self.whole,)
 
     @cached_property
     def problems(self) -> tuple[tuple[Segment, int], ...]:
@@ -106,11 +112,12 @@ class DividedGraph:
         """The operators from `first` to before `end` as a segment."""
         if (first, end) == (0, len(self._nodes)):
             return self.whole
-        chosen = self._nodes[first:end]
+        own = {n for n in self._nodes[first:end] if n not in self._constant or _is_returned(n)}
+        outputs = tuple(n for n in self._nodes[first:end] if n in own and self._is_read_after(n, end))
+        chosen = self._with_constants(own)
         within = set(chosen)
         read = dict.fromkeys(x for n in chosen for x in n.all_input_nodes if x not in within)
         inputs = tuple(x for x in read if not self._is_module(x))
-        outputs = tuple(n for n in chosen if any(user not in within for user in n.users))
         graph = self._extracted(chosen, tuple(read), outputs)
         examples = tuple(map(self._example, inputs))
         text = [tensor_text(n.meta.get("val")) for n in outputs]
@@ -118,6 +125,19 @@ class DividedGraph:
         weights = frozenset(n for n, x in enumerate(inputs) if x in given)
         key = "\n".join([*map(tensor_text, examples), str(sorted(weights)), str(graph), *text])
         return Segment(first, end, self.module, graph, inputs, outputs, examples, weights, key)
+
+    def _is_read_after(self, node: fx.Node, end: int) -> bool:
+        """True if the node is a result, or operators from position `end` on read it."""
+        return any(user.op == "output" or self._positions[user] >= end for user in node.users)
+
+    def _with_constants(self, own: set[fx.Node]) -> list[fx.Node]:
+        """These nodes and the constants that they are computed from, in order."""
+        found, rest = set(own), [*own]
+        while rest:
+            read = [x for x in rest.pop().all_input_nodes if x in self._constant and x not in found]
+            found |= {*read}
+            rest += read
+        return [n for n in self._nodes if n in found]
 
     def _extracted(self, chosen: Sequence[fx.Node], read: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> fx.Graph:
         """The nodes as a graph whose names tell only their order."""
@@ -146,12 +166,26 @@ class DividedGraph:
         return tuple(n for n in self.module.graph.nodes if n.op.startswith("call"))
 
     @cached_property
+    def _positions(self) -> dict[fx.Node, int]:
+        return {node: n for n, node in enumerate(self._nodes)}
+
+    @cached_property
+    def _constant(self) -> frozenset[fx.Node]:
+        """The operators that depend on no input."""
+        constants = ConstantNodes(self.module.graph)
+        return frozenset(n for n in self._nodes if n in constants)
+
+    @cached_property
     def _given(self) -> dict[fx.Node, Any]:
         return dict(zip(self.whole.inputs, self.examples, strict=True))
 
     def _example(self, node: fx.Node) -> Any:
         """The value of a node, without data."""
         return self._given[node] if node in self._given else node.meta["val"]
+
+
+def _is_returned(node: fx.Node) -> bool:
+    return any(user.op == "output" for user in node.users)
 
 
 def attribute(module: fx.GraphModule, node: fx.Node) -> Any:

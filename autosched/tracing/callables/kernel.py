@@ -146,7 +146,7 @@ class TracedKernel:
 
     def _made(self, kernels: Mapping[str, Kernel]) -> TracedKernel:
         made = TracedKernel(self.traced, kernels, self.library, self.cuts)
-        made.first_use = self.first_use
+        made.first_use, made.constants = self.first_use, self.constants
         return made
 
     @property
