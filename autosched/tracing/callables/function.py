@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,12 +13,14 @@ from torch import Tensor
 
 from autosched.backends.spaces import why_no_schedule
 from autosched.machine.library_precision import LibraryPrecision
-from autosched.tracing.capture.capture import Captured, capture
+from autosched.tracing.capture.capture import Captured, Numerics, capture
 from autosched.tracing.capture.closed_over import Slot, name_of
 from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.capture.scans import LIBRARY
-from autosched.tracing.fusion.partition import NoKernelError, Step, partitions, why_too_large
+from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, partitions, why_too_large
 from autosched.tracing.fusion.region_kernels import RegionKernels
+from autosched.tracing.rewriting.alternatives import alternatives
+from autosched.tracing.rewriting.rules import rules_for
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import translate
 from autosched.tracing.values.values import Fallback, InParts, Leaf, Value
@@ -54,7 +57,8 @@ class TracedFunction:
     partitions into kernels; measurement decides which is faster. `again` partitions it anew, for a target. `written`:
     other effects of a call; `places`: slots of constants that change. `settings`: PyTorch's precision of products and
     convolutions when it was traced; `by_library`: the same on the device, as kernels have it. `on_trust`: arguments of
-    positions that PyTorch does not check: others than it made itself lead it out of memory.
+    positions that PyTorch does not check: others than it made itself lead it out of memory. `rewrites`: the algebra by
+    which it differs from what the user wrote.
     """
 
     name: str
@@ -72,6 +76,7 @@ class TracedFunction:
     settings: LibraryPrecision = field(default_factory=LibraryPrecision)
     by_library: LibraryPrecision = field(default_factory=LibraryPrecision)
     on_trust: frozenset[str] = frozenset()
+    rewrites: tuple[str, ...] = ()
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False)
 
     def for_target(self, target: Target) -> TracedFunction:
@@ -268,26 +273,27 @@ def cut(
             assert origin not in eager
             eager |= {origin}
             continue
-        ways = [(p, steps) for p in found for steps in p.ways]
+        cuts = [_Cut(p, wanted) for p in found] + _other_ways(name, wanted, captured.numerics, kernels)
         count = len(results) - len(captured.writes)
-        written = _written(captured, translation.leaf_of, results[count:])
         first, *others = (
             TracedFunction(
                 name=name,
                 function=function,
                 leaves=tuple(translation.leaves),
                 steps=tuple(steps),
-                results=tuple(results[:count]),
-                stored=tuple(partition.stored_as(r) for r in results[:count]),
+                results=tuple(each.results[:count]),
+                stored=tuple(each.partition.stored_as(r) for r in each.results[:count]),
                 structure=captured.structure,
                 captured=captured.digest,
-                written=written,
+                written=_written(captured, translation.leaf_of, each.results[count : len(results)]),
                 places={translation.leaf_of[node]: place for node, place in captured.places.items()},
                 settings=captured.settings,
                 by_library=captured.precision,
                 on_trust=frozenset(leaf.name for leaf in translation.on_trust),
+                rewrites=each.rewrites,
             )
-            for partition, steps in ways
+            for each in cuts
+            for steps in each.partition.ways
         )
         different = {other.workloads: other for other in others if other.workloads != first.workloads}
 
@@ -295,6 +301,25 @@ def cut(
             return cut(replace(captured, precision=precision), function, name, arguments, allow_fallback, target)
 
         return replace(first, other_cuts=tuple(different.values()), again=again)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A partition of results, and the rewrites that led to these."""
+
+    partition: Partition
+    results: Sequence[Value]
+    rewrites: tuple[str, ...] = ()
+
+
+def _other_ways(name: str, wanted: Sequence[Value], numerics: Numerics, kernels: RegionKernels) -> list[_Cut]:
+    """The cuts of the results computed in other ways."""
+    found = []
+    for other in alternatives(wanted, rules_for(numerics)):
+        with contextlib.suppress(NoKernelError):
+            texts = tuple(map(str, other.rewrites))
+            found += [_Cut(p, other.results, texts) for p in partitions(name, other.results, kernels)]
+    return found
 
 
 def _written(captured: Captured, leaves: Mapping[str, Leaf], values: Sequence[Value]) -> tuple[Written, ...]:

@@ -13,9 +13,10 @@ from autosched.baselines.library_calls import LibraryCall
 from autosched.kernels.kernel import Kernel
 from autosched.planning import Call, Launch, Layout, Slot, Step
 from autosched.tracing.callables.function import TracedFunction
+from autosched.tracing.callables.preparation import Preparation
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.values.tensor_reads import MemoryView, memory_view
-from autosched.tracing.values.values import Fallback, FallbackOperation, Leaf, Value
+from autosched.tracing.values.values import Fallback, FallbackOperation, Leaf, Prepared, Value
 from search_spaces.workloads.strides import same_places
 
 # Reads a value from the tensors of all slots.
@@ -67,7 +68,7 @@ class Draft:
     """The slots and steps of a plan on a device, to which traced functions are added one after the other.
 
     `alignment`: of the addresses that kernels take. `prepared`: the slots that kernels read constants of, in layouts of
-    their own.
+    their own. `_constants_of`: the slots that the slot of a prepared value is computed from.
     """
 
     device: torch.device
@@ -75,6 +76,7 @@ class Draft:
     slots: list[Slot] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     prepared: set[int] = field(default_factory=set)
+    _constants_of: dict[int, set[int]] = field(default_factory=dict)
 
     def add_slot(self, slot: Slot | None = None) -> int:
         """The number of another slot."""
@@ -104,6 +106,8 @@ class Draft:
                 self.steps.append(_library_step(step.assembled, by_library[step.values[0]], numbers))
             elif step.assembled is not None:
                 self._add_launch(step.assembled, kernels[step.assembled.workload.key], numbers)
+            elif isinstance(value := step.values[0], Prepared):
+                self._add_preparation(value, numbers)
             # What is in place was stored with its parts; the first of several results of one operation computes all.
             elif isinstance(value := step.values[0], Fallback) and value.operation not in operations:
                 operations.add(value.operation)
@@ -124,10 +128,20 @@ class Draft:
             else:
                 reads.append(originals[-1])
         if kernel.constants is not None:
-            self.prepared |= {originals[place][0] for place in kernel.constants.places}
+            read_once = {originals[place][0] for place in kernel.constants.places}
+            self.prepared |= {s for slot in read_once for s in self._constants_of.get(slot, {slot})}
         # A copy is another tensor in every call.
         known = tuple(originals) if kernel.constants is not None and reads != originals else ()
         self.steps.append(Launch(kernel, tuple(reads), tuple(numbers[v].slot for v in assembled.values), known))
+
+    def _add_preparation(self, value: Prepared, numbers: Regions) -> None:
+        """Add the step of a prepared value as early as it can be: a call between launches divides a CUDA graph."""
+        slots = [slot_of(v, numbers) for v in value.operands]
+        made = numbers[value].slot
+        self._constants_of[made] = set(slots)
+        run = Preparation(value, [reader(v, numbers) for v in value.operands], made)
+        early = 1 + max((n for n, step in enumerate(self.steps) if {*step.writes} & {*slots}), default=-1)
+        self.steps.insert(early, Call(run, tuple(slots), (made,)))
 
     def add_copy(self, usable: Callable[[Tensor], Tensor], read: Reader, slot: int) -> int:
         """The slot of what kernels can read in the place of a part of another slot."""
@@ -178,7 +192,7 @@ def _library_step(assembled: Assembled, call: LibraryCall, numbers: Regions) -> 
 
 
 def _slot(value: Value, traced: TracedFunction, numbers: Regions) -> Slot:
-    if isinstance(value, Fallback):
+    if isinstance(value, Fallback | Prepared):
         return Slot()
     dtype: torch.dtype = getattr(torch, value.dtype)
     whole, offset = traced.in_place.get(value, (None, 0))

@@ -14,7 +14,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx
@@ -53,6 +53,11 @@ from autosched.tracing.capture.user_lines import user_line, why_not_captured
 from search_spaces import InputError
 
 
+# The results that a user takes for the function's: by the same operations as PyTorch's eager ones; with sums in another
+# order; also with constants combined beforehand, and rounded once more.
+Numerics = Literal["eager", "reassociate", "fold"]
+
+
 @dataclass(frozen=True)
 class Captured:
     """The graph of a function, in core ATen operators; it returns `memory`, of which the results of `structure` are
@@ -63,7 +68,8 @@ class Captured:
     user's names of constants. `digest`: of the capture, before any rewriting. `writes`: destinations of as many last
     results, which are not returned; `places`: by name of a node, the slot of a constant that changes between calls.
     `settings`: PyTorch's precision of its products and convolutions when it was captured; `precision`: that of kernels,
-    on their device. `static`: numbers of the arguments that mostly stay from call to call.
+    on their device. `static`: numbers of the arguments that mostly stay from call to call. `numerics`: the rewrites that
+    are allowed.
     """
 
     graph: fx.Graph
@@ -78,6 +84,7 @@ class Captured:
     settings: LibraryPrecision = field(default_factory=LibraryPrecision)
     precision: LibraryPrecision = field(default_factory=LibraryPrecision)
     static: frozenset[int] = frozenset()
+    numerics: Numerics = "eager"
 
 
 def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool = True) -> Captured:

@@ -189,7 +189,7 @@ def _constant_factors(stages: Sequence[Stage], operands: Sequence[TensorRead]) -
     Nothing else of a kernel is stored in another layout for its sake.
     """
     factors = {e.tensor for s in stages for e in s.factors if isinstance(e, Access)}
-    return {o.name for o in operands if isinstance(o.value, Leaf) and o.value.constant} & factors
+    return {o.name for o in operands if o.value.constant} & factors
 
 
 def _reading(stage: Stage, operands: Sequence[TensorRead]) -> Stage:

@@ -31,7 +31,7 @@ from autosched.tracing.fusion.split_points import (
 )
 from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
-from autosched.tracing.values.values import Fallback, Leaf, Product, Reduced, Scanned, Value, View
+from autosched.tracing.values.values import Fallback, Leaf, Prepared, Product, Reduced, Scanned, Value, View
 from search_spaces.scheduling import scheduling_of
 from search_spaces.workloads.stages import MAX_EXTENT
 
@@ -84,6 +84,8 @@ class Step:
             given = ", ".join(f"x{n} of {v.value.name}" for n, v in enumerate(self.assembled.inputs))
             return f"{', '.join(v.name for v in self.values)}, from {given}\n{self.assembled.workload}"
         (value,) = self.values
+        if isinstance(value, Prepared):
+            return f"{value.name}, once, from {', '.join(o.name for o in value.operands)}"
         if not isinstance(value, Fallback):
             return f"{value.name}, of {', '.join(o.name for o in value.operands)} where they are"
         return f"PyTorch's {value.called}: {value.operation.why}"

@@ -95,7 +95,7 @@ class Structures:
         signature = [len(wanted)]
         for number, member in enumerate(members):
             if member not in inside:
-                own: tuple[Hashable, ...] = (member.shape, member.dtype, stored[member])
+                own: tuple[Hashable, ...] = (member.shape, member.dtype, stored[member], member.constant)
                 if member in firsts:
                     starts.append((number, firsts[member].start * firsts[member].stride))
                     # The alignment of its first element, which decides how kernels read it (`values.reads`).

@@ -58,6 +58,11 @@ class Value:
         return True
 
     @property
+    def constant(self) -> bool:
+        """True if calls leave its elements as they are, and they lie in memory."""
+        return False
+
+    @property
     def readable(self) -> bool:
         """True if kernels can read it."""
         return self.dtype in DTYPES and min(self.shape, default=0) >= 0
@@ -99,7 +104,7 @@ class Leaf(Value):
 
     @property
     def constant(self) -> bool:
-        """True if calls leave its values as they are: those of parameters, and of other tensors closed over."""
+        """True if calls leave its elements as they are: those of parameters, and of other tensors closed over."""
         return self.static or (self.tensor is not None and not self.changes)
 
     @property
@@ -314,6 +319,29 @@ class Gathered(Value):
     @property
     def operands(self) -> tuple[Value, ...]:
         return (self.table, *(i for i in self.index if isinstance(i, Value)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prepared(Value):
+    """A value of constants alone, computed before the first call, and again when one of them has changed.
+
+    `argument`: how it is computed from the constants, which are its `operands`: in float64, and rounded once.
+    """
+
+    argument: Value
+    constants: tuple[Value, ...]
+
+    @property
+    def by_kernels(self) -> bool:
+        return False
+
+    @property
+    def constant(self) -> bool:
+        return True
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return self.constants
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

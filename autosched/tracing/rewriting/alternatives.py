@@ -1,0 +1,147 @@
+"""Alternatives of a function: its results computed in other ways, by rewrites that go together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autosched.tracing.fusion.regions import below
+from autosched.tracing.rewriting.equalities import Equalities
+from autosched.tracing.rewriting.preparing import with_prepared
+from autosched.tracing.rewriting.rule import Match, Rule
+from autosched.tracing.rewriting.terms import with_operands
+from autosched.tracing.values.values import Leaf, Value, View
+
+# Rounds in which rules may use each other's results, and terms in all.
+_ROUNDS = 3
+_MOST_TERMS = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Rewrite:
+    """A rule applied at one place."""
+
+    rule: Rule
+    match: Match
+
+    def __str__(self) -> str:
+        changed = ", ".join(before.name for before, _ in self.match.pairs)
+        return f"{self.rule.name}: {changed}"
+
+
+@dataclass(frozen=True, eq=False)
+class Alternative:
+    """Results computed with these rewrites, in the order of the given ones."""
+
+    results: tuple[Value, ...]
+    rewrites: tuple[Rewrite, ...]
+
+
+def rewrites_of(results: Sequence[Value], rules: Sequence[Rule]) -> tuple[Equalities, list[Rewrite]]:
+    """The places where rules apply, in rounds: those of a later one may be within what an earlier one has made."""
+    equalities = Equalities(results, _MOST_TERMS)
+    found: list[Rewrite] = []
+    for _ in range(_ROUNDS):
+        new = [Rewrite(rule, m) for rule in rules for m in rule.matches(equalities)]
+        before = len(found)
+        for rewrite in new:
+            if not equalities.full and any([equalities.merge(*pair) for pair in rewrite.match.pairs]):
+                found.append(rewrite)
+        equalities.rebuild()
+        if len(found) == before:
+            break
+    return equalities, found
+
+
+def alternative(results: Sequence[Value], equalities: Equalities, rewrites: Sequence[Rewrite]) -> Alternative | None:
+    """The results with these rewrites, as far as they are still there; None where that changes nothing, or where one
+    needs what it replaces.
+    """
+    replaced: dict[int, Value] = {}
+    used: dict[int, Rewrite] = {}
+    for rewrite in rewrites:
+        for before, after in rewrite.match.pairs:
+            number = equalities.number(before)
+            if number not in replaced:
+                replaced[number], used[number] = after, rewrite
+    made = _built(results, equalities, replaced)
+    if made is None or all(a is b for a, b in zip(made.results, results, strict=True)):
+        return None
+    reached = [rewrite for rewrite in rewrites if any(used.get(n) is rewrite for n in made.reached)]
+    return Alternative(made.results, tuple(reached))
+
+
+@dataclass(frozen=True)
+class _Built:
+    """Results, and the classes of all that they are computed from."""
+
+    results: tuple[Value, ...]
+    reached: Collection[int]
+
+
+def _built(results: Sequence[Value], equalities: Equalities, replaced: Mapping[int, Value]) -> _Built | None:
+    """The results with the values of some classes `replaced`; None where a value would need itself."""
+    made: dict[int, Value] = {}
+    begun: set[int] = set()
+    stack = [*results]
+    while stack:
+        value = stack[-1]
+        number = equalities.number(value)
+        oldest = equalities.forms(value)[0]
+        form = replaced.get(number, oldest)
+        if number in made:
+            stack.pop()
+        elif number in begun:
+            found = with_operands(form, lambda o: made[equalities.number(o)])
+            made[number] = found if found is oldest else _in_place_of(oldest, found)
+            stack.pop()
+        else:
+            begun.add(number)
+            waiting = [o for o in form.operands if equalities.number(o) not in made]
+            if any(equalities.number(o) in begun for o in waiting):
+                return None
+            stack += waiting
+    return _Built(_as_results(results, {r: made[equalities.number(r)] for r in results}), made)
+
+
+def _in_place_of(original: Value, made: Value) -> Value:
+    """A value with the name, line and memory layout of the one that it replaces."""
+    if isinstance(made, Leaf):
+        return made
+    return replace(made, name=original.name, line=original.line, strides=original.strides)
+
+
+def _as_results(results: Sequence[Value], made: Mapping[Value, Value]) -> tuple[Value, ...]:
+    """What was made of the results; those in memory of their own stay so, though their elements be equal."""
+    owners: dict[Value, Value] = {}
+    found = []
+    for result in results:
+        here, views = made[result], list[Value]()
+        while isinstance(here, View):
+            views.append(here)
+            here = here.argument
+        if owners.setdefault(here, _root(result)) is not _root(result) and not isinstance(here, Leaf):
+            here = replace(here)
+            owners[here] = _root(result)
+            for view in reversed(views):
+                here = replace(view, argument=here)
+            found.append(here)
+        else:
+            found.append(made[result])
+    return tuple(found)
+
+
+def _root(result: Value) -> Value:
+    while isinstance(result, View):
+        result = result.argument
+    return result
+
+
+def alternatives(results: Sequence[Value], rules: Sequence[Rule], most: int = 4) -> list[Alternative]:
+    """At most so many other ways to compute the results: with all rewrites, and with those of each rule alone."""
+    equalities, found = rewrites_of(results, rules)
+    given = set(below(results))
+    alone = [[r for r in found if r.rule is rule] for rule in dict.fromkeys(r.rule for r in found)]
+    sets = [found, *(alone if len(alone) > 1 else [])]
+    made = [a for each in sets if each and (a := alternative(results, equalities, each)) is not None]
+    return [replace(a, results=with_prepared(a.results, given)) for a in made[:most]]

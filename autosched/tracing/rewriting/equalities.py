@@ -1,0 +1,98 @@
+"""An e-graph of values: terms in classes of equal ones, with congruence (equal operands make equal terms).
+
+M. Willsey et al., "egg: Fast and Extensible Equality Saturation", POPL 2021. It is not saturated: rules run a few
+rounds, within a bound on the number of terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+from autosched.tracing.fusion.regions import below
+from autosched.tracing.rewriting.terms import key_of
+from autosched.tracing.values.values import Value
+
+
+class Equalities:
+    """Classes of equal values, over the values below some results.
+
+    `full`: True when there are `most` terms; further ones are not taken.
+    """
+
+    def __init__(self, results: Sequence[Value], most: int) -> None:
+        self._most = most
+        self._above: list[int] = []
+        self._classes: dict[Value, int] = {}
+        self._keys: dict[Hashable, Value] = {}
+        self._forms: dict[int, dict[Value, None]] = {}
+        self.add(results)
+
+    @property
+    def full(self) -> bool:
+        return len(self._keys) >= self._most
+
+    def add(self, results: Iterable[Value]) -> None:
+        """Take in these values, and those that they are computed from."""
+        for value in below(list(results)):
+            if value in self._classes:
+                continue
+            known = self._keys.setdefault(key_of(value, self.number), value)
+            if known is not value:
+                self._classes[value] = self.number(known)
+                continue
+            self._classes[value] = len(self._above)
+            self._forms[len(self._above)] = {value: None}
+            self._above.append(len(self._above))
+
+    def number(self, value: Value) -> int:
+        """The number of a value's class."""
+        here = self._classes[value]
+        while self._above[here] != here:
+            self._above[here] = here = self._above[self._above[here]]
+        return here
+
+    def are_equal(self, a: Value, b: Value) -> bool:
+        return self.number(a) == self.number(b)
+
+    def merge(self, a: Value, b: Value) -> bool:
+        """Note that two values are equal; True if that is new."""
+        self.add([a, b])
+        first, second = sorted((self.number(a), self.number(b)))
+        if first == second:
+            return False
+        self._above[second] = first
+        self._forms[first] |= self._forms.pop(second)
+        return True
+
+    def rebuild(self) -> None:
+        """Restore congruence after merges."""
+        changed = True
+        while changed:
+            changed = False
+            keys: dict[Hashable, Value] = {}
+            for value in list(self._keys.values()):
+                known = keys.setdefault(key_of(value, self.number), value)
+                if known is not value:
+                    changed |= self.merge(known, value)
+            for value in set(self._keys.values()) - set(keys.values()):
+                self._forms[self.number(value)].pop(value, None)
+            self._keys = keys
+
+    def forms(self, value: Value) -> tuple[Value, ...]:
+        """The terms of a value's class, each as one value; the first is the oldest."""
+        return tuple(self._forms[self.number(value)])
+
+    def readers(self) -> dict[int, list[Value]]:
+        """The terms that read a value of each class, by the class' number."""
+        found: dict[int, list[Value]] = {}
+        for value in self.terms():
+            for number in {self.number(o) for o in value.operands}:
+                found.setdefault(number, []).append(value)
+        return found
+
+    def terms(self) -> Iterator[Value]:
+        """All terms, each as one value, operands first where no rule has merged anything."""
+        return iter(list(self._keys.values()))
+
+    def __len__(self) -> int:
+        return len(self._keys)

@@ -1,0 +1,30 @@
+"""Small values for examples of rules: arguments, constants, products and pointwise functions in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from autosched.tracing.operators.product_rules import product
+from autosched.tracing.operators.rules import Result
+from autosched.tracing.values.values import Leaf, Value
+from search_spaces.workloads.expressions.expression import Expression
+from search_spaces.workloads.strides import dense_strides
+
+
+def leaf(name: str, shape: Sequence[int], constant: bool = False, dtype: str = "float32") -> Leaf:
+    """A tensor in memory: an argument, or one whose elements stay."""
+    return Leaf(
+        name=name, shape=tuple(shape), dtype=dtype, strides=dense_strides(tuple(shape)), position=0, static=constant
+    )
+
+
+def matmul(a: Value, b: Value, name: str = "product") -> Value:
+    """`a @ b` of matrices."""
+    shape = (a.shape[0], b.shape[1])
+    return product(Result(name, shape, "float32", ""), a, b, shape, (0, 2), (2, 1))
+
+
+def pointwise(combine: Callable[..., Expression], *arguments: Value, name: str = "made") -> Value:
+    """A pointwise function of values that are broadcast to the shape of the largest."""
+    shape = max((a.shape for a in arguments), key=len)
+    return Result(name, shape, arguments[0].dtype, "").pointwise(combine, *arguments)

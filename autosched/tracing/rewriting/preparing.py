@@ -1,0 +1,43 @@
+"""Values of constants alone that are prepared: computed before the first call, and again when a constant has changed.
+
+Before:  y = x @ cat([a, b], 1)
+After:   w = cat([a, b], 1), once; y = x @ w
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from autosched.tracing.fusion.regions import below
+from autosched.tracing.rewriting.terms import takes_other_operands, with_operands
+from autosched.tracing.values.values import Prepared, Value, View
+
+
+def with_prepared(results: Sequence[Value], given: Container[Value]) -> tuple[Value, ...]:
+    """The results with the largest values of constants prepared, but for those that the user's function has: `given`.
+
+    Views cost nothing where they are read: what they are views of is prepared.
+    """
+    values = list(below(results))
+    constants: set[Value] = set()
+    for value in values:
+        if value.constant or (takes_other_operands(value) and value.operands and constants >= {*value.operands}):
+            constants.add(value)
+    made: dict[Value, Value] = {}
+    for value in values:
+        whole = value in constants and value not in given and value.readable and not isinstance(value, View)
+        made[value] = _prepared(value) if whole else with_operands(value, made.__getitem__)
+    return tuple(made[r] for r in results)
+
+
+def _prepared(value: Value) -> Prepared:
+    leaves = tuple(v for v in below([value]) if v.constant)
+    return Prepared(
+        name=f"{value.name}_prepared",
+        shape=value.shape,
+        dtype=value.dtype,
+        line=value.line,
+        strides=value.strides,
+        argument=value,
+        constants=leaves,
+    )

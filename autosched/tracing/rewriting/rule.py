@@ -1,0 +1,41 @@
+"""Rules: what is equal to what, under which conditions, and how exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from autosched.tracing.capture.capture import Numerics
+from autosched.tracing.rewriting.equalities import Equalities
+from autosched.tracing.values.values import Value
+
+# Equal bit by bit; with sums in another order, or roundings left out; with constants combined and rounded once more.
+Exactness = Literal["same", "reassociated", "folded"]
+ALLOWED: dict[Numerics, tuple[Exactness, ...]] = {
+    "eager": ("same",),
+    "reassociate": ("same", "reassociated"),
+    "fold": ("same", "reassociated", "folded"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """A place where a rule applies: each value of `pairs` is equal to the other one."""
+
+    pairs: tuple[tuple[Value, Value], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """A rewrite of values.
+
+    `name`: that of its module, in words. `text`: before → after, for people. `exactness`: of the results. `matches`:
+    the places where it applies now. `example`: values of these sizes to which it applies, for the tests of all rules.
+    """
+
+    name: str
+    text: str
+    exactness: Exactness
+    matches: Callable[[Equalities], Iterable[Match]]
+    example: Callable[[Sequence[int]], Sequence[Value]]
