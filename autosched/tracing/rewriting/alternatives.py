@@ -45,7 +45,8 @@ def rewrites_of(results: Sequence[Value], rules: Sequence[Rule]) -> tuple[Equali
         new = [Rewrite(rule, m) for rule in rules for m in rule.matches(equalities)]
         before = len(found)
         for rewrite in new:
-            if not equalities.full and any([equalities.merge(*pair) for pair in rewrite.match.pairs]):
+            merged = [equalities.merge(*pair) for pair in rewrite.match.pairs] if not equalities.full else []
+            if any(merged):
                 found.append(rewrite)
         equalities.rebuild()
         if len(found) == before:
@@ -116,16 +117,16 @@ def _as_results(results: Sequence[Value], made: Mapping[Value, Value]) -> tuple[
     owners: dict[Value, Value] = {}
     found = []
     for result in results:
-        here, views = made[result], list[Value]()
+        here, views = made[result], list[View]()
         while isinstance(here, View):
             views.append(here)
             here = here.argument
         if owners.setdefault(here, _root(result)) is not _root(result) and not isinstance(here, Leaf):
-            here = replace(here)
-            owners[here] = _root(result)
+            again: Value = replace(here)
+            owners[again] = _root(result)
             for view in reversed(views):
-                here = replace(view, argument=here)
-            found.append(here)
+                again = replace(view, argument=again)
+            found.append(again)
         else:
             found.append(made[result])
     return tuple(found)
