@@ -25,7 +25,7 @@ from autosched.standalone.traced_functions import why_not_written
 from autosched.standalone.tuned import Tuned, look_up
 from autosched.torch_compile.backend import compilers
 from autosched.torch_compile.composition import boxed
-from autosched.torch_compile.graphs import target_of
+from autosched.torch_compile.graphs import Allowed, target_of
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph, Segment, attribute, results_of
@@ -101,7 +101,7 @@ def write_model(
         kernels.update(tuned)
         return made
 
-    problems = traced_problems(divided, "inference", strict=False)
+    problems = traced_problems(divided, "inference", Allowed())
     cuts = {segment.key: cut(segment, problems[segment.key]) for segment, _ in divided.problems}
     if not kernels:
         why = next((why for why in cuts.values() if isinstance(why, str)), "it computes nothing")

@@ -78,7 +78,7 @@ class GraphCompiler:
         deadline = Deadline.after(self.options.seconds) if self.options.tunes else NEVER
         divided = DividedGraph.of(graph, inputs, self.weights(inputs, self.kind))
         others = Others(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
-        problems = traced_problems(divided, self.kind, self.options.strict)
+        problems = traced_problems(divided, self.kind, self.options.allowed)
         compared = self._until_compared(divided, others, deadline)
         # With strict there must be kernels.
         kernels = self.kernels(problems, compared, NEVER if self.options.strict else deadline)

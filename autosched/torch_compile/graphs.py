@@ -7,6 +7,7 @@ import itertools
 import operator
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from autosched.machine.memory import ran_out
 from autosched.torch_compile.reports import Kind
 from autosched.tracing import TracedFunction
 from autosched.tracing.callables.function import trace_function
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics
 from autosched.tracing.translation.translate import DefectWarning, WithoutKernelError
 from autosched.tracing.values.values import Fallback
 from search_spaces import AutoschedError, InputError, Target
@@ -40,19 +42,28 @@ def on_data() -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True)
+class Allowed:
+    """What tracing may do: with `strict` it leaves no operator to PyTorch; `numerics`: as `trace` has it."""
+
+    strict: bool = False
+    numerics: Numerics = DEFAULT_NUMERICS
+
+
 def traced_or_why(
-    graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, strict: bool, static: frozenset[int]
+    graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, allowed: Allowed, static: frozenset[int]
 ) -> TracedFunction | str:
     """The graph cut into kernels, or the reason that it is not; a defect costs a user a warning, and not the model.
 
-    `strict`: True leaves no operator to PyTorch. `static`: the numbers of the inputs that are weights.
+    `static`: the numbers of the inputs that are weights.
     """
     try:
         target_of(inputs)
         _check(graph, inputs)
         names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
         with on_data():
-            traced = trace_function(graph, _apart(inputs), not strict, names, static)
+            numerics = allowed.numerics if kind == "inference" else "eager"
+            traced = trace_function(graph, _apart(inputs), not allowed.strict, names, static, numerics)
     except WithoutKernelError as error:
         return error.reason
     except AutoschedError as error:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from typing import Literal, cast, get_args
 
 from autosched.torch_compile.background import BackgroundTuning
+from autosched.torch_compile.graphs import Allowed
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics
 from autosched.tuning.searching.preparation import Trials, check_trials
 from autosched.tuning.searching.time_limit import check_seconds
 from search_spaces import InputError
@@ -26,7 +28,8 @@ class Options:
     tunes the others first and then does the same. `log`: the path of the tuning log, by default the user's. `trials`:
     schedules that are tried of every kernel while tuning. `seconds`: time of tuning and comparing for every graph,
     None without a limit. `strict`: True refuses what no kernel computes, instead of leaving it to PyTorch.
-    `background`: tunes the kernels while the model is used.
+    `background`: tunes the kernels while the model is used. `numerics`: the algebra that may be used, as for
+    `trace`.
     """
 
     mode: Mode = "default"
@@ -35,6 +38,12 @@ class Options:
     seconds: float | None = 60.0
     strict: bool = False
     background: BackgroundTuning | None = None
+    numerics: Numerics = DEFAULT_NUMERICS
+
+    @property
+    def allowed(self) -> Allowed:
+        """What tracing may do."""
+        return Allowed(self.strict, self.numerics)
 
     @property
     def tunes(self) -> bool:
@@ -63,6 +72,7 @@ class Options:
             "trials": (int, str),
             "seconds": (int, float, type(None)),
             "strict": bool,
+            "numerics": str,
             "background": (BackgroundTuning, type(None)),
         }
         for name, value in chosen.items():
@@ -73,6 +83,8 @@ class Options:
         found = {f.name: chosen.get(f.name, getattr(usual, f.name)) for f in fields(Options)}
         if found["mode"] not in MODES:
             raise unknown_name("mode", str(found["mode"]), MODES)
+        if found["numerics"] not in get_args(Numerics):
+            raise unknown_name("numerics", str(found["numerics"]), get_args(Numerics))
         if found["background"] is not None and found["mode"] not in ("default", "reduce-overhead"):
             raise InputError(f"mode={found['mode']!r} tunes first; with background expected default or reduce-overhead")
         check_trials(found["trials"])
@@ -84,6 +96,7 @@ class Options:
             trials=cast(Trials, found["trials"]),
             seconds=cast(float | None, found["seconds"]),
             strict=cast(bool, found["strict"]),
+            numerics=cast(Numerics, found["numerics"]),
             background=cast(BackgroundTuning | None, found["background"]),
         )
 

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autosched.torch_compile.graphs import target_of
+from autosched.torch_compile.graphs import Allowed, target_of
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph
 from autosched.torch_compile.traced_cache import known_or_traced
@@ -24,15 +24,12 @@ class TracedProblem:
     times: int
 
 
-def traced_problems(divided: DividedGraph, kind: Kind, strict: bool) -> dict[str, TracedProblem | str]:
-    """For every distinct segment of a graph its kernels, or the reason that there are none; by the segments' keys.
-
-    `strict`: as `traced_or_why`.
-    """
+def traced_problems(divided: DividedGraph, kind: Kind, allowed: Allowed) -> dict[str, TracedProblem | str]:
+    """For every distinct segment of a graph its kernels, or the reason that there are none; by the segments' keys."""
     found: dict[str, TracedProblem | str] = {}
     with _without_collections():
         for segment, times in divided.problems:
-            traced = known_or_traced(segment.module, segment.examples, kind, strict, segment.weights)
+            traced = known_or_traced(segment.module, segment.examples, kind, allowed, segment.weights)
             if isinstance(traced, TracedFunction):
                 found[segment.key] = TracedProblem(traced, target_of(segment.examples), times)
             else:

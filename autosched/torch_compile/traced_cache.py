@@ -23,7 +23,7 @@ from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArti
 from autosched.backends.environment import environment
 from autosched.machine.entries import sealed, unsealed, write_entry
 from autosched.machine.library_precision import LibraryPrecision
-from autosched.torch_compile.graphs import on_data, target_of, traced_or_why
+from autosched.torch_compile.graphs import Allowed, on_data, target_of, traced_or_why
 from autosched.torch_compile.repeats import tensor_text
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import attribute
@@ -43,17 +43,17 @@ _KEY_DIGITS = 32
 
 
 def known_or_traced(
-    graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, strict: bool, static: frozenset[int]
+    graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, allowed: Allowed, static: frozenset[int]
 ) -> TracedFunction | str:
     """As `traced_or_why`, from the cache if it is there."""
 
     def traced() -> TracedFunction | str:
-        return traced_or_why(graph, inputs, kind, strict, static)
+        return traced_or_why(graph, inputs, kind, allowed, static)
 
     try:
         target = target_of(inputs)
         with on_data():
-            key = _key(graph, inputs, target, strict, static)
+            key = _key(graph, inputs, target, allowed, static)
     except Exception:
         # Tracing says what is wrong with it, if anything is.
         return traced()
@@ -84,10 +84,10 @@ class TracedArtifact(CacheArtifact):
         return "autosched_traced"
 
 
-def _key(graph: fx.GraphModule, inputs: Sequence[Any], target: Target, strict: bool, static: frozenset[int]) -> str:
+def _key(graph: fx.GraphModule, inputs: Sequence[Any], target: Target, allowed: Allowed, static: frozenset[int]) -> str:
     """Raises _NoKeyError where there is none."""
     libraries = LibraryPrecision.now(), torch._C._get_mkldnn_enabled(), torch._C._get_cudnn_enabled()
-    settings = libraries, torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), strict
+    settings = libraries, torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), allowed
     versions = sys.version_info, torch.__version__, environment(target), code_hash("search_spaces", "autosched")
     whole = [repr((target.key, settings, versions, sorted(static))), *map(tensor_text, inputs), *_lines(graph)]
     return hashlib.sha256("\n".join(whole).encode()).hexdigest()[:_KEY_DIGITS]

@@ -16,11 +16,12 @@ from autosched.machine.deadline import Deadline
 from autosched.torch_compile.backend import GraphFunction, by_graphs, compiled_once
 from autosched.torch_compile.composition import boxed
 from autosched.torch_compile.graph_compiler import GraphCompiler
-from autosched.torch_compile.graphs import weights_of
+from autosched.torch_compile.graphs import Allowed, weights_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics
 from autosched.tuning.many.results import TuneManyResult
 from autosched.tuning.many.tune_many import tune_many
 from autosched.tuning.progress import OnProgress
@@ -42,23 +43,24 @@ def tune_model(
     seconds: float | None = None,
     log: str | os.PathLike[str] | None = None,
     backward: bool = False,
+    numerics: Numerics = DEFAULT_NUMERICS,
     on_progress: OnProgress | None = None,
 ) -> TuneManyResult:
     """Search for the fastest kernels of all graphs that torch.compile makes of a model, into a log.
 
     The model is called once on these inputs, by PyTorch's operators, without a gradient: its graphs for inference are
-    tuned. `backward`: those of training instead, forward and backward. At last the kernels are compared with calls of
-    libraries (`library_choices`). With that log `torch.compile(model, backend="autosched")`
-    then searches nothing. `target` is by default the device of the inputs, on a CPU with as many threads as PyTorch
-    has: what the backend looks up. `trials` are those of all kernels together; each goes where it should take most off
-    the sum of their times. `seconds` limits the time, as for `tune`.
+    tuned. `backward`: those of training instead, forward and backward. `numerics`: as `trace`, for inference. At last
+    the kernels are compared with calls of libraries (`library_choices`). With that log, and the same numerics,
+    `torch.compile(model, backend="autosched")` then searches nothing. `target` is by default the device of the inputs,
+    on a CPU with as many threads as PyTorch has: what the backend looks up. `trials` are those of all kernels together;
+    each goes where it should take most off the sum of their times. `seconds` limits the time, as for `tune`.
 
     Raises:
         InputError: no graph of it has a kernel; the message has the reasons. And as `tune_many`; and what the model
             raises.
     """
     deadline = Deadline.after(seconds)
-    found = _Collector([], [], [])
+    found = _Collector(numerics, [], [], [])
     with torch.set_grad_enabled(backward):
         results = compiled_once(model, by_graphs(found.of), *inputs, dynamic=False)
     if backward:
@@ -116,6 +118,7 @@ class _Collector:
     `graphs`: with their distinct segments, by their keys.
     """
 
+    numerics: Numerics
     problems: list[TracedProblem]
     refused: list[str]
     graphs: list[tuple[Kind, DividedGraph, Mapping[str, TracedProblem | str]]]
@@ -125,7 +128,7 @@ class _Collector:
 
         def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             divided = DividedGraph.of(graph, inputs, weights_of(inputs, kind))
-            problems = traced_problems(divided, kind, strict=False)
+            problems = traced_problems(divided, kind, Allowed(numerics=self.numerics))
             self.graphs.append((kind, divided, problems))
             for problem in problems.values():
                 if isinstance(problem, TracedProblem):

@@ -74,7 +74,7 @@ class DynamicFunction:
             raise InputError(f"{self.name}: size {size}; expected one from {self.low} to {self.high}")
         if size not in self._traced:
             examples = [_resized(t, self.dims.get(n), size) for n, t in enumerate(self.examples)]
-            traced = trace_function(self.function, examples, self.allow_fallback)
+            traced = trace_function(self.function, examples, self.allow_fallback, numerics="eager")
             self._traced[size] = traced if self.target is None else traced.for_target(self.target)
         cuts = self._traced[size].cuts
         return cuts[self.cut if self.cut < len(cuts) else 0]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from autosched.backends.spaces import why_no_schedule
 from autosched.machine.library_precision import LibraryPrecision
-from autosched.tracing.capture.capture import Captured, Numerics, capture
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, capture
 from autosched.tracing.capture.closed_over import Slot, name_of
 from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.capture.scans import LIBRARY
@@ -217,9 +217,10 @@ def trace_function(
     allow_fallback: bool,
     names: Sequence[str] | None = None,
     static: frozenset[int] = frozenset(),
+    numerics: Numerics = DEFAULT_NUMERICS,
 ) -> TracedFunction:
     """The function cut into workloads; `names` of its arguments, by default those that it has; `static`: the numbers of
-    those whose elements mostly stay from call to call.
+    those whose elements mostly stay from call to call; `numerics`: as `trace`.
 
     Raises:
         InputError: as `trace`.
@@ -227,7 +228,7 @@ def trace_function(
     names = names or argument_names(function, len(inputs))
 
     def made(scans: bool) -> TracedFunction:
-        captured = replace(capture(function, inputs, scans), static=static)
+        captured = replace(capture(function, inputs, scans), static=static, numerics=numerics)
         return cut(captured, function, name_of(function), names, allow_fallback)
 
     found = made(scans=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
 import torch
 from torch import Tensor
@@ -13,14 +13,18 @@ from autosched.tracing.callables.differentiable import DifferentiableFunction, D
 from autosched.tracing.callables.dynamic import DynamicFunction, DynamicKernel, trace_dynamic
 from autosched.tracing.callables.function import TracedFunction, trace_function
 from autosched.tracing.callables.kernel import TracedKernel
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics
 from search_spaces import InputError
+from search_spaces.errors import unknown_name
 
 Traced = TracedFunction | DifferentiableFunction | DynamicFunction
 LoadedFunction = TracedKernel | DifferentiableKernel | DynamicKernel
 
 
 @overload
-def trace(function: Callable[..., Any], *inputs: Tensor, allow_fallback: bool = ...) -> TracedFunction: ...
+def trace(
+    function: Callable[..., Any], *inputs: Tensor, allow_fallback: bool = ..., numerics: Numerics = ...
+) -> TracedFunction: ...
 
 
 @overload
@@ -44,6 +48,7 @@ def trace(
     function: Callable[..., Any],
     *inputs: Tensor,
     allow_fallback: bool = False,
+    numerics: Numerics = DEFAULT_NUMERICS,
     backward: bool = False,
     dynamic: Mapping[str, int] | None = None,
     sizes: tuple[int, int] | None = None,
@@ -62,6 +67,11 @@ def trace(
     result is narrower. A single operator of PyTorch is rounded once, here too; between products that one kernel chains,
     as in attention, only the operands of products are rounded.
 
+    `numerics`: the algebra that may be used in place of what is written, each rewrite as one more way to be measured:
+    "eager" keeps operations and roundings, "reassociate" may also sum in another order and leave roundings out, "fold"
+    may also combine constants beforehand, which are rounded once more. Functions with gradients, and those for any
+    size, are always as "eager".
+
     `backward`: with the gradient for those inputs that require one. `dynamic`: for any size within `sizes` of these
     dimensions, by name of the argument, which are tuned at `points` (four by default): `{"x": 0}` with
     `sizes=(1, 4096)` is a batch of up to 4096.
@@ -77,6 +87,8 @@ def trace(
             raise InputError(
                 f"example input {number} is {given.layout}; expected a tensor with strides, as by to_dense()"
             )
+    if numerics not in get_args(Numerics):
+        raise unknown_name("numerics", str(numerics), get_args(Numerics))
     if dynamic is not None:
         if backward or sizes is None:
             raise InputError("dynamic=... needs sizes=(least, greatest), and is not available with backward=True")
@@ -85,7 +97,7 @@ def trace(
         raise InputError("sizes and points say what dynamic dimensions may be; expected dynamic={argument: dimension}")
     if backward:
         return trace_with_gradient(function, inputs, allow_fallback)
-    return trace_function(function, inputs, allow_fallback)
+    return trace_function(function, inputs, allow_fallback, numerics=numerics)
 
 
 def cuts_of(traced: Traced) -> tuple[Traced, ...]:

@@ -52,10 +52,10 @@ from autosched.tracing.capture.state import (
 from autosched.tracing.capture.user_lines import user_line, why_not_captured
 from search_spaces import InputError
 
-
 # The results that a user takes for the function's: by the same operations as PyTorch's eager ones; with sums in another
 # order; also with constants combined beforehand, and rounded once more.
 Numerics = Literal["eager", "reassociate", "fold"]
+DEFAULT_NUMERICS: Numerics = "eager"
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Captured:
     user's names of constants. `digest`: of the capture, before any rewriting. `writes`: destinations of as many last
     results, which are not returned; `places`: by name of a node, the slot of a constant that changes between calls.
     `settings`: PyTorch's precision of its products and convolutions when it was captured; `precision`: that of kernels,
-    on their device. `static`: numbers of the arguments that mostly stay from call to call. `numerics`: the rewrites that
-    are allowed.
+    on their device. `static`: numbers of the arguments that mostly stay from call to call. `numerics`: the
+    rewrites that are allowed.
     """
 
     graph: fx.Graph
@@ -84,7 +84,7 @@ class Captured:
     settings: LibraryPrecision = field(default_factory=LibraryPrecision)
     precision: LibraryPrecision = field(default_factory=LibraryPrecision)
     static: frozenset[int] = frozenset()
-    numerics: Numerics = "eager"
+    numerics: Numerics = DEFAULT_NUMERICS
 
 
 def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool = True) -> Captured:

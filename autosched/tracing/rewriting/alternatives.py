@@ -57,7 +57,8 @@ def rewrites_of(results: Sequence[Value], rules: Sequence[Rule]) -> tuple[Equali
                 break
             ends = [v for pair in match.pairs for v in pair]
             new = equalities.add(ends)
-            if any([equalities.merge(*pair) for pair in match.pairs]):
+            merged = [equalities.merge(*pair) for pair in match.pairs]
+            if any(merged):
                 about = [*ends, *(o for v in new for o in v.operands)]
                 rewrite = Rewrite(rule, match, tuple(dict.fromkeys(makers[v] for v in about if v in makers)))
                 makers |= dict.fromkeys(new, rewrite)
@@ -131,16 +132,16 @@ def _as_results(results: Sequence[Value], made: Mapping[Value, Value]) -> tuple[
     owners: dict[Value, Value] = {}
     found = []
     for result in results:
-        here, views = made[result], list[Value]()
+        here, views = made[result], list[View]()
         while isinstance(here, View):
             views.append(here)
             here = here.argument
         if owners.setdefault(here, _root(result)) is not _root(result) and not isinstance(here, Leaf):
-            here = replace(here)
-            owners[here] = _root(result)
+            again: Value = replace(here)
+            owners[again] = _root(result)
             for view in reversed(views):
-                here = replace(view, argument=here)
-            found.append(here)
+                again = replace(view, argument=again)
+            found.append(again)
         else:
             found.append(made[result])
     return tuple(found)

@@ -25,7 +25,7 @@ def key_of(value: Value, number: Callable[[Value], int]) -> Hashable:
     Values of other kinds (arguments and constants, scans, calls of PyTorch) are equal to themselves only.
     """
     operands = tuple(map(number, value.operands))
-    own: Hashable
+    own: object
     match value:
         case Pointwise(expression=expression):
             own = expression

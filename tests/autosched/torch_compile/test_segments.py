@@ -320,7 +320,7 @@ def test_inputs_that_share_memory_while_they_are_traced_may_not_at_a_call() -> N
         x = torch.empty(4, 4)
         given = [x.t(), x.view(4, 4)]
         graph = make_fx(lambda a, b: (a.cos(), a.t(), b.t()))(*given)
-    traced = graphs.traced_or_why(graph, given, "forward", False, frozenset())
+    traced = graphs.traced_or_why(graph, given, "forward", graphs.Allowed(), frozenset())
     assert isinstance(traced, TracedFunction)
     assert [value.name for value in traced.stored[1:]] == [leaf.name for leaf in traced.arguments]
 

@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from autosched.machine import devices
 from autosched.torch_compile import traced_cache
+from autosched.torch_compile.graphs import Allowed
 from autosched.torch_compile.traced_cache import known_or_traced
 from autosched.tracing import TracedFunction, TracedKernel
 from search_spaces import Target
@@ -54,7 +55,7 @@ def graph_of(function: Function, *inputs: Tensor) -> fx.GraphModule:
 
 
 def traced(function: Function, *inputs: Tensor, strict: bool = False, static: frozenset[int] = frozenset()) -> Any:
-    return known_or_traced(graph_of(function, *inputs), inputs, "inference", strict, static)
+    return known_or_traced(graph_of(function, *inputs), inputs, "inference", Allowed(strict), static)
 
 
 def kernel_of(found: TracedFunction, target: Target = TARGET) -> TracedKernel:
@@ -123,7 +124,7 @@ def test_elements_of_constants_count(traces: list[fx.GraphModule]) -> None:
         graph = graph_of(lambda x, c=constant: x * c + x.tanh(), X)
         # AOTAutograd compiles among tensors without data.
         with FakeTensorMode():
-            found = known_or_traced(graph, [X], "inference", False, frozenset())
+            found = known_or_traced(graph, [X], "inference", Allowed(), frozenset())
         assert isinstance(found, TracedFunction)
         (made,) = kernel_of(found)(X)
         torch.testing.assert_close(made, X * constant + X.tanh())

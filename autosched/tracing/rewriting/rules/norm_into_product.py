@@ -3,19 +3,20 @@
     ((x·r) ⊙ γ) @ W               →    r · (x @ (γ ⊙ W))                      RMS norm: r = rsqrt(mean(x²) + ε)
     (((x - mean x)·r) ⊙ γ + β) @ W   →    r · (x @ (C(γ ⊙ W))) + β @ W           layer norm: C = I - 11ᵀ/n
 
-r does not vary along the summed dimension and scales rows of the result, in the product's epilogue; γ ⊙ W, centred where
-the mean is subtracted, and β @ W are constants that are computed once. The product reads x as it lies in memory, and
-what is left of the norm reads x and writes a number per row. It need not be a norm: any r, γ and β will do.
+r does not vary along the summed dimension and scales rows of the result, in the product's epilogue; γ ⊙ W, centred
+where the mean is subtracted, and β @ W are constants that are computed once. The product reads x as it lies in memory,
+and what is left of the norm reads x and writes a number per row. It need not be a norm: any r, γ and β will do.
 
 Condition: W, γ and β are constant; x has the type of the product's operands, so that x without r is not rounded once
 more and cannot overflow; what r multiplies has no readers but such products, as it is computed otherwise anyway.
 
-Exactness: folded. Roundings of the norm are left out, γ ⊙ W is rounded once: with unit roundoff u of the operands' type,
+Exactness: folded. Roundings of the norm are left out, γ ⊙ W is rounded once: with unit roundoff u of the operands' type
 a result differs by at most 2·u·r·Σ|x·γ·W|, the bound of the original's own roundings. Centred, columns of C(γ ⊙ W) sum
 to 0 but for their roundings, so that a mean far above the deviation adds |mean x|·r·u·Σ|γ·W|: the check of an instance
 (`instances`) refuses that. Where r is 0 or infinite, or x·W overflows in float32, infinities and NaN may differ.
 
-Sources: N. Graef et al., "FlashNorm: fast normalization for LLMs", 2024; W. Mirage (Wu et al.), OSDI 2025, section 2.
+Sources: N. Graef et al., "FlashNorm: fast normalization for LLMs", 2024; M. Wu et al., "Mirage: a multi-level
+superoptimizer for tensor programs", OSDI 2025, section 2.
 """
 
 from __future__ import annotations
