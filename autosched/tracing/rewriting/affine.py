@@ -108,12 +108,12 @@ class _Peeling:
     found: Affine
     rest: Expression
 
-    def inward(self, rest: Expression, **changes: object) -> _Peeling:
-        return _Peeling(self.value, replace(self.found, **changes), rest)  # type: ignore[arg-type]
+    def inward(self, rest: Expression, found: Affine | None = None) -> _Peeling:
+        return _Peeling(self.value, found or self.found, rest)
 
     def scaled(self, rest: Expression, by: Value, combine: Callable[..., Expression] = ex.mul) -> _Peeling:
         scale = combined(combine, (self.found.scale, by), self.found.extent)
-        return self.inward(rest, scale=scale)
+        return self.inward(rest, replace(self.found, scale=scale))
 
     def shifted(self, rest: Expression, by: Value, sign: float = 1.0) -> _Peeling:
         """With one more summand of the rest, which what is outside of it scales."""
@@ -123,7 +123,7 @@ class _Peeling:
 
         found = self.found
         shift = combined(of, (found.shift or _number(0.0), found.scale or _number(1.0), by), found.extent)
-        return self.inward(rest, shift=shift)
+        return self.inward(rest, replace(found, shift=shift))
 
 
 def _peeled(equalities: Equalities, found: Affine, value: Pointwise) -> Affine | None:
@@ -165,7 +165,8 @@ def _product(
     if (column := _column(here, by)) is not None:
         return here.scaled(rest, column, combine)
     if (row := _row(here, by)) is not None:
-        return here.inward(rest, factors=(*here.found.factors, _inverse(row) if combine is ex.div else row))
+        factors = (*here.found.factors, _inverse(row) if combine is ex.div else row)
+        return here.inward(rest, replace(here.found, factors=factors))
     return None
 
 
@@ -186,7 +187,7 @@ def _difference(equalities: Equalities, here: _Peeling, x: Expression, mean: Exp
         case Access(number, ()), Access(other, ()):
             core, subtracted = (here.value.arguments[int(n)] for n in (number, other))
             if _is_mean(equalities, subtracted, core, here.found.place):
-                return here.inward(x, centred=True)
+                return here.inward(x, replace(here.found, centred=True))
     return None
 
 
@@ -243,7 +244,7 @@ def _column(here: _Peeling, part: Expression) -> Value | None:
         if not is_constant(argument):
             return None
         lines[number] = reshape(argument, (argument.elements,) if argument.elements > 1 else ())
-    return _computed(f"{here.value.name}_along", part, lines, _widest(lines.values()))
+    return _computed(f"{here.value.name}_along", part, lines, max((v.shape for v in lines.values()), default=()))
 
 
 def _row(here: _Peeling, part: Expression) -> Value | None:
@@ -276,10 +277,6 @@ def _number(value: float) -> Value:
 def _inverse(row: Value) -> Value:
     result = Result(f"{row.name}_inverse", row.shape, "float32", row.line)
     return result.elementwise(lambda x: ex.div(Literal(1.0), x), row)
-
-
-def _widest(values: Sequence[Value] | object) -> tuple[int, ...]:
-    return max((v.shape for v in values), key=math.prod, default=())  # type: ignore[attr-defined]
 
 
 def combined(combine: Callable[..., Expression], values: Sequence[Value | None], extent: int) -> Value:

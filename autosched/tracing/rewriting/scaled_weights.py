@@ -51,11 +51,14 @@ def summed_with(shift: Value, product: Product, dim: int) -> Value:
 
 
 def is_weighted(product: Value) -> bool:
-    """True for a product with constants: its second operand, along one dimension of which it sums nothing and in the
-    order of the result's dimensions.
-    """
+    """True for a product with constants as its second operand, which has one dimension of its own in the result."""
     if not isinstance(product, Product) or not is_constant(product.b) or is_constant(product.a):
         return False
     rank = len(product.shape)
     own = [n for n in product.b_loops if n < rank]
     return len(own) == 1 and own[0] not in product.a_loops
+
+
+def own_dim(product: Product) -> int:
+    """The dimension of the result that only the constants have."""
+    return next(n for n in product.b_loops if n < len(product.shape))
