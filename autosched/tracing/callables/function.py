@@ -29,6 +29,7 @@ from search_spaces import InputError, Target, Workload
 
 # A cut whose estimated cost is this multiple of the least one is not measured: estimates order cuts within that.
 _MOST_COST = 1.5
+_MOST_CUTS = 8
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
 
 
@@ -115,7 +116,9 @@ class TracedFunction:
     def worth_measuring(self) -> TracedFunction:
         """The function with those of its cuts that may be the fastest: the others would take time from their search."""
         least = min(cut.cost for cut in self.cuts)
-        first, *others = [cut for cut in self.cuts if cut.cost <= _MOST_COST * least]
+        cheapest = sorted(cut.cost for cut in self.cuts)[:_MOST_CUTS]
+        most = min(_MOST_COST * least, cheapest[-1])
+        first, *others = [cut for cut in self.cuts if cut.cost <= most]
         if len(others) == len(self.other_cuts):
             return self
         return replace(first, other_cuts=tuple(others), again=self.again)
