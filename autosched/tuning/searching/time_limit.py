@@ -52,8 +52,9 @@ class TimeLimit:
             search.out_of_time = True
 
     def most(self, capacity: int) -> int:
-        """Largest batch: what the time left suffices for, at the pace so far; where searches have none yet, what half of it
-        suffices for if all of these get one: the other half is for the kernels that matter.
+        """Largest batch: what the time left suffices for, at the pace so far.
+
+        Where searches have none yet, half of that time is for one of each; the other half is for kernels that matter.
         """
         left_s = self.deadline.left_s
         if left_s == math.inf:
