@@ -6,21 +6,22 @@ import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from torch import Tensor
 
 from autosched.backends.spaces import why_no_schedule
 from autosched.machine.library_precision import LibraryPrecision
-from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, capture
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Weights, capture
 from autosched.tracing.capture.closed_over import Slot, name_of
 from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.fusion.costs import cost
 from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, partitions, why_too_large
 from autosched.tracing.fusion.region_kernels import RegionKernels
-from autosched.tracing.rewriting.alternatives import alternatives
+from autosched.tracing.rewriting.alternatives import Rewrite, alternatives
+from autosched.tracing.rewriting.instances import why_refused as why_not_as_exact
 from autosched.tracing.rewriting.rules import rules_for
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import translate
@@ -62,7 +63,8 @@ class TracedFunction:
     other effects of a call; `places`: slots of constants that change. `settings`: PyTorch's precision of products and
     convolutions when it was traced; `by_library`: the same on the device, as kernels have it. `on_trust`: arguments of
     positions that PyTorch does not check: others than it made itself lead it out of memory. `rewrites`: the algebra by
-    which it differs from what the user wrote.
+    which it differs from what the user wrote; `refused`: algebra that is not exact enough, or not known to be, for its
+    constants, with the reasons.
     """
 
     name: str
@@ -81,6 +83,7 @@ class TracedFunction:
     by_library: LibraryPrecision = field(default_factory=LibraryPrecision)
     on_trust: frozenset[str] = frozenset()
     rewrites: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False)
 
     def for_target(self, target: Target) -> TracedFunction:
@@ -294,7 +297,8 @@ def cut(
             assert origin not in eager
             eager |= {origin}
             continue
-        cuts = [_Cut(p, wanted) for p in found] + _other_ways(name, wanted, captured.numerics, kernels)
+        rewritten = _other_ways(name, wanted, captured, kernels)
+        cuts = [_Cut(p, wanted) for p in found] + [*rewritten.cuts]
         count = len(results) - len(captured.writes)
         first, *others = (
             TracedFunction(
@@ -312,6 +316,7 @@ def cut(
                 by_library=captured.precision,
                 on_trust=frozenset(leaf.name for leaf in translation.on_trust),
                 rewrites=each.rewrites,
+                refused=rewritten.refused,
             )
             for each in cuts
             for steps in each.partition.ways
@@ -333,14 +338,36 @@ class _Cut:
     rewrites: tuple[str, ...] = ()
 
 
-def _other_ways(name: str, wanted: Sequence[Value], numerics: Numerics, kernels: RegionKernels) -> list[_Cut]:
+@dataclass(frozen=True)
+class _Others:
+    """Cuts with rewrites, and the rewrites that were refused with the reasons."""
+
+    cuts: Sequence[_Cut]
+    refused: tuple[str, ...]
+
+
+def _other_ways(name: str, wanted: Sequence[Value], captured: Captured, kernels: RegionKernels) -> _Others:
     """The cuts of the results computed in other ways."""
-    found = []
-    for other in alternatives(wanted, rules_for(numerics)):
+    found, refused = [], dict[str, None]()
+
+    def why_refused(rewrite: Rewrite) -> str | None:
+        if rewrite.rule.exactness == "same":
+            return None
+        instances = [partial(_tensor_of, weights) for weights in captured.weights or ({},)]
+        why = next(filter(None, (why_not_as_exact(rewrite.match, of) for of in instances)), None)
+        if why is not None:
+            refused[f"not {rewrite}: {why}"] = None
+        return why
+
+    for other in alternatives(wanted, rules_for(captured.numerics), why_refused):
         with contextlib.suppress(NoKernelError):
             texts = tuple(map(str, other.rewrites))
             found += [_Cut(p, other.results, texts) for p in partitions(name, other.results, kernels)]
-    return found
+    return _Others(found, tuple(refused))
+
+
+def _tensor_of(weights: Weights, leaf: Leaf) -> Tensor | None:
+    return weights[leaf.position]() if leaf.position in weights else leaf.tensor
 
 
 def _written(captured: Captured, leaves: Mapping[str, Leaf], values: Sequence[Value]) -> tuple[Written, ...]:

@@ -84,16 +84,15 @@ class Reals:
 def evaluated(
     results: Sequence[Value], tensors: Mapping[Value, Tensor], arithmetic: Arithmetic | None = None
 ) -> list[Tensor]:
-    """The elements of the results as numbers; `tensors`: those of the leaves below them.
+    """The elements of the results as numbers; `tensors`: those of the leaves below them, or of other values.
 
     Raises:
         NotEvaluatedError: one of the values below cannot be evaluated.
     """
     numbers = arithmetic or Reals()
     known = {leaf: numbers.numbers(tensor) for leaf, tensor in tensors.items()}
-    for value in below(results):
-        if value not in known:
-            known[value] = _evaluated(value, known, numbers)
+    for value in [*below(results, dict(known))]:
+        known[value] = _evaluated(value, known, numbers)
     return [known[r] for r in results]
 
 
