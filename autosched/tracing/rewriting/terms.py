@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 
+from autosched.tracing.operators.parts import stored_part
 from autosched.tracing.values.values import (
     Arange,
+    Fallback,
+    FallbackOperation,
     Gathered,
     InParts,
     Joined,
@@ -14,15 +17,22 @@ from autosched.tracing.values.values import (
     Pointwise,
     Product,
     Reduced,
+    Scanned,
+    ScanOperation,
     Value,
     View,
+    with_values,
 )
+
+# Operations with several results, by those that they are in the place of.
+Operations = dict[ScanOperation | FallbackOperation, ScanOperation | FallbackOperation]
 
 
 def key_of(value: Value, number: Callable[[Value], int]) -> Hashable:
     """Equal for equal terms; `number` is that of an operand's class.
 
-    Values of other kinds (arguments and constants, scans, calls of PyTorch) are equal to themselves only.
+    Values of other kinds (arguments and constants, scans, calls of PyTorch) are equal to themselves only. Values in
+    other memory layouts are other terms: one is a part of a tensor in memory, say, and the other is not.
     """
     operands = tuple(map(number, value.operands))
     own: object
@@ -45,11 +55,15 @@ def key_of(value: Value, number: Callable[[Value], int]) -> Hashable:
             own = tuple(i if isinstance(i, int) else None for i in index)
         case _:
             return id(value)
-    return type(value), value.shape, value.dtype, own, operands
+    return type(value), value.shape, value.dtype, value.strides, own, operands
 
 
-def with_operands(value: Value, of: Callable[[Value], Value]) -> Value:
-    """The value computed from other operands, `of` its own; itself where these are the same, or cannot be others."""
+def with_operands(value: Value, of: Callable[[Value], Value], operations: Operations | None = None) -> Value:
+    """The value computed from other operands, `of` its own; itself where these are the same, or cannot be others.
+
+    `operations`: those made so far, so that the results of one remain the results of one; without it scans and calls
+    of PyTorch stay as they are.
+    """
     if all(of(o) is o for o in value.operands):
         return value
     match value:
@@ -59,12 +73,28 @@ def with_operands(value: Value, of: Callable[[Value], Value]) -> Value:
             return replace(value, argument=of(argument))
         case Product(a=a, b=b):
             return replace(value, a=of(a), b=of(b))
-        case Joined(parts=parts) | InParts(parts=parts):
+        case Joined(parts=parts):
             return replace(value, parts=tuple(map(of, parts)))
+        case InParts(parts=parts):
+            # Each part is stored in one place: what others read, or store elsewhere, is copied there.
+            return replace(value, parts=tuple(p if of(p) is p else stored_part(value, of(p)) for p in parts))
+        case Scanned(operation=operation) | Fallback(operation=operation) if operations is not None:
+            if operation not in operations:
+                operations[operation] = _with_values(operation, of)
+            return replace(value, operation=operations[operation])
         case Gathered(table=table, index=index):
             return replace(value, table=of(table), index=tuple(i if isinstance(i, int) else of(i) for i in index))
         case _:
             return value
+
+
+def _with_values(
+    operation: ScanOperation | FallbackOperation, of: Callable[[Value], Value]
+) -> ScanOperation | FallbackOperation:
+    if isinstance(operation, ScanOperation):
+        return replace(operation, elements=tuple(map(of, operation.elements)))
+    arguments, keywords = with_values((operation.arguments, operation.keywords), of)
+    return replace(operation, arguments=arguments, keywords=keywords)
 
 
 def takes_other_operands(value: Value) -> bool:
