@@ -87,7 +87,7 @@ def _made(results: Sequence[Value], equalities: Equalities, replaced: Mapping[in
     The oldest forms need older ones only, so that something is replaced in every cycle.
     """
     made: dict[int, Value] = {}
-    operations: Operations = {}
+    operations = Operations()
     begun: dict[int, None] = {}
     stack = [*results]
     while stack:

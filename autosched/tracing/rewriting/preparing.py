@@ -24,7 +24,7 @@ def with_prepared(results: Sequence[Value], given: Container[Value]) -> tuple[Va
         if value.constant or (takes_other_operands(value) and value.operands and constants >= {*value.operands}):
             constants.add(value)
     made: dict[Value, Value] = {}
-    operations: Operations = {}
+    operations = Operations()
     for value in values:
         whole = value in constants and value not in given and value.readable and not isinstance(value, View)
         made[value] = _prepared(value) if whole else with_operands(value, made.__getitem__, operations)

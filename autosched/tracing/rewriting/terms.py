@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from autosched.tracing.operators.parts import stored_part
 from autosched.tracing.values.values import (
@@ -24,8 +24,13 @@ from autosched.tracing.values.values import (
     with_values,
 )
 
-# Operations with several results, by those that they are in the place of.
-Operations = dict[ScanOperation | FallbackOperation, ScanOperation | FallbackOperation]
+
+@dataclass(frozen=True)
+class Operations:
+    """Operations of several results, by those that they are in the place of."""
+
+    scans: dict[ScanOperation, ScanOperation] = field(default_factory=dict)
+    calls: dict[FallbackOperation, FallbackOperation] = field(default_factory=dict)
 
 
 def key_of(value: Value, number: Callable[[Value], int]) -> Hashable:
@@ -78,23 +83,19 @@ def with_operands(value: Value, of: Callable[[Value], Value], operations: Operat
         case InParts(parts=parts):
             # Each part is stored in one place: what others read, or store elsewhere, is copied there.
             return replace(value, parts=tuple(p if of(p) is p else stored_part(value, of(p)) for p in parts))
-        case Scanned(operation=operation) | Fallback(operation=operation) if operations is not None:
-            if operation not in operations:
-                operations[operation] = _with_values(operation, of)
-            return replace(value, operation=operations[operation])
+        case Scanned(operation=scan) if operations is not None:
+            if scan not in operations.scans:
+                operations.scans[scan] = replace(scan, elements=tuple(map(of, scan.elements)))
+            return replace(value, operation=operations.scans[scan])
+        case Fallback(operation=call) if operations is not None:
+            if call not in operations.calls:
+                arguments, keywords = with_values((call.arguments, call.keywords), of)
+                operations.calls[call] = replace(call, arguments=arguments, keywords=keywords)
+            return replace(value, operation=operations.calls[call])
         case Gathered(table=table, index=index):
             return replace(value, table=of(table), index=tuple(i if isinstance(i, int) else of(i) for i in index))
         case _:
             return value
-
-
-def _with_values(
-    operation: ScanOperation | FallbackOperation, of: Callable[[Value], Value]
-) -> ScanOperation | FallbackOperation:
-    if isinstance(operation, ScanOperation):
-        return replace(operation, elements=tuple(map(of, operation.elements)))
-    arguments, keywords = with_values((operation.arguments, operation.keywords), of)
-    return replace(operation, arguments=arguments, keywords=keywords)
 
 
 def takes_other_operands(value: Value) -> bool:
