@@ -54,6 +54,7 @@ class Part:
             seconds=choice.seconds,
             prepared_bytes=kernel.prepared_bytes,
             libraries=libraries_of(kernel),
+            rewrites=tuple(kernel.rewrites),
         )
 
 

@@ -29,6 +29,7 @@ class PartReport:
     each. `left`: operators left to PyTorch by `autosched`, with reasons. `why`: reason that the maker is another.
     `seconds`: latency of the part by each maker that was timed. `prepared_bytes`: of copies of weights in the layouts
     of kernels, of each. `libraries`: what libraries may compute in the place of kernels, where that was timed.
+    `rewrites`: algebra by which the kernels differ from what was written, and that was tried and was slower.
     """
 
     operators: int
@@ -40,14 +41,16 @@ class PartReport:
     seconds: tuple[tuple[Maker, float], ...] = ()
     prepared_bytes: int = 0
     libraries: tuple[LibraryReport, ...] = ()
+    rewrites: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         made = self._made if self.by == "autosched" else self.why
         if self.prepared_bytes:
-            made += f", {self.prepared_bytes / 1e6:.2f} MB of weights in layouts of their own"
+            made += f", {self.prepared_bytes / 1e6:.2f} MB of weights prepared"
         head = f"{self.operators} operators by {self.by}: {made}{_timed(self.seconds)}"
         missed = [row for row in self.libraries if row.choice.is_faster and not row.choice.taken]
         rows = [f"  {row.workload}: by {row.choice} alone, not among the other steps" for row in missed]
+        rows = [*(f"  {text}" for text in self.rewrites), *rows]
         return "\n".join([head, *(f"  left to PyTorch: {text}" for text in self.left), *rows])
 
     @property

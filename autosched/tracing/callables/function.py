@@ -18,6 +18,7 @@ from autosched.tracing.capture.closed_over import Slot, name_of
 from autosched.tracing.capture.result_memory import ResultMemory
 from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.capture.scans import LIBRARY
+from autosched.tracing.fusion.costs import cost
 from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, partitions, why_too_large
 from autosched.tracing.fusion.region_kernels import RegionKernels
 from autosched.tracing.rewriting.alternatives import alternatives
@@ -27,6 +28,9 @@ from autosched.tracing.translation.translate import translate
 from autosched.tracing.values.values import Fallback, InParts, Leaf, Value
 from search_spaces import InputError, Target, Workload
 
+# A cut whose estimated cost is this multiple of the least one is not measured: estimates order cuts within that.
+_MOST_COST = 1.5
+_MOST_CUTS = 8
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
 
 
@@ -102,7 +106,23 @@ class TracedFunction:
         precision = self.settings.on_target(target)
         found = self if precision == self.by_library else self.again(precision, None)
         fits = all(why_no_schedule(w, target) is None for w in found.workloads)
-        return found if fits else self.again(precision, target)
+        return (found if fits else self.again(precision, target)).worth_measuring
+
+    @cached_property
+    def cost(self) -> float:
+        """The estimated cost of its kernels (`fusion.costs`)."""
+        return sum(cost(step.assembled.workload, step.assembled.chained) for step in self.steps if step.assembled)
+
+    @property
+    def worth_measuring(self) -> TracedFunction:
+        """The function with those of its cuts that may be the fastest: the others would take time from their search."""
+        least = min(cut.cost for cut in self.cuts)
+        cheapest = sorted(cut.cost for cut in self.cuts)[:_MOST_CUTS]
+        most = min(_MOST_COST * least, cheapest[-1])
+        first, *others = [cut for cut in self.cuts if cut.cost <= most]
+        if len(others) == len(self.other_cuts):
+            return self
+        return replace(first, other_cuts=tuple(others), again=self.again)
 
     @property
     def arguments(self) -> tuple[Leaf, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from autosched.tracing.callables.whole_check import Claim, FirstUse
 from autosched.tracing.callables.writing import Writing
 from autosched.tracing.capture.capture import capture
 from autosched.tracing.fusion.assembly import Assembled
-from autosched.tracing.values.values import Value
+from autosched.tracing.values.values import Prepared, Value
 from search_spaces import InputError, Target, Workload
 from search_spaces.workloads.strides import same_places
 from tuning_logs import TuningRecord
@@ -177,8 +178,20 @@ class TracedKernel:
         return self.traced.latency_s({w.key: k.record.measurement.latency_s for w, k in self._tuned})
 
     @property
+    def rewrites(self) -> list[str]:
+        """The rewrites of its cut, and those of other cuts, which take longer by the sums of their kernels."""
+        seconds = {key: k.record.measurement.latency_s for key, k in self.by_key.items()}
+        own = self.traced.latency_s(seconds)
+        others: dict[str, float] = {}
+        for cut in self.cuts:
+            for text in {*cut.rewrites} - {*self.traced.rewrites}:
+                others[text] = min(others.get(text, math.inf), cut.latency_s(seconds))
+        slower = (f"not {text}: {s * 1e6:.1f} µs, not {own * 1e6:.1f}" for text, s in others.items())
+        return [*self.traced.rewrites, *slower]
+
+    @property
     def prepared_bytes(self) -> int:
-        """Bytes of weights in the layouts that its kernels read, in addition to the weights as they are given."""
+        """Bytes of what is prepared of weights, in addition to the weights as they are given."""
         found: dict[tuple[str, Value, int], int] = {}
         launched = [s for s in self.traced.steps if s.values[0] not in self.by_library]
         for assembled in (step.assembled for step in launched if step.assembled):
@@ -186,7 +199,7 @@ class TracedKernel:
             if constants is not None:
                 for number, (place, size) in enumerate(zip(constants.places, constants.sizes, strict=True)):
                     found[assembled.workload.key, assembled.inputs[place].value, number] = size
-        return sum(found.values())
+        return sum(found.values()) + sum(v.bytes for v in self.traced.made if isinstance(v, Prepared))
 
     @property
     def source(self) -> str:

@@ -52,7 +52,10 @@ class TimeLimit:
             search.out_of_time = True
 
     def most(self, capacity: int) -> int:
-        """Largest batch: what the time left suffices for, at the pace so far, if all that have none yet get one."""
+        """Largest batch: what the time left suffices for, at the pace so far.
+
+        Where searches have none yet, half of that time is for one of each; the other half is for kernels that matter.
+        """
         left_s = self.deadline.left_s
         if left_s == math.inf:
             return capacity
@@ -63,4 +66,5 @@ class TimeLimit:
         if not done:
             return capacity
         pace_s = (self.deadline.clock() - self._begin_s) / done
-        return max(1, min(capacity, int(left_s / max(1, waiting) / max(pace_s, 1e-6))))
+        shares = 2 * waiting if waiting > 1 else 1
+        return max(1, min(capacity, int(left_s / shares / max(pace_s, 1e-6))))
