@@ -6,7 +6,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from torch import Tensor
@@ -15,6 +15,7 @@ from autosched.backends.spaces import why_no_schedule
 from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, capture
 from autosched.tracing.capture.closed_over import Slot, name_of
+from autosched.tracing.capture.result_memory import ResultMemory
 from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.fusion.costs import cost
@@ -276,8 +277,8 @@ def cut(
         translation = translate(captured, arguments, allow_fallback, eager)
         # A gradient that is None is no result.
         returned = [r for r in translation.outputs if isinstance(r, Value)]
-        results = result_values(returned, captured.memory, by_kernels)
-        wanted = [*results, *translation.effects]
+        laid_out = partial(_laid_out, captured.memory, by_kernels, len(returned))
+        wanted = laid_out([*returned, *translation.effects])
         try:
             found = partitions(name, wanted, kernels)
         except NoKernelError as error:
@@ -294,8 +295,14 @@ def cut(
             assert origin not in eager
             eager |= {origin}
             continue
-        cuts = [_Cut(p, wanted) for p in found] + _other_ways(name, wanted, captured.numerics, kernels)
-        count = len(results) - len(captured.writes)
+        cuts = [_Cut(p, wanted) for p in found]
+        for other in alternatives([*returned, *translation.effects], rules_for(captured.numerics)):
+            # What rules make may have no kernel.
+            with contextlib.suppress(NoKernelError):
+                texts, instead = tuple(map(str, other.rewrites)), laid_out(other.results)
+                cuts += [_Cut(p, instead, texts) for p in partitions(name, instead, kernels)]
+        end = len(captured.memory.results)
+        count = end - len(captured.writes)
         first, *others = (
             TracedFunction(
                 name=name,
@@ -306,7 +313,7 @@ def cut(
                 stored=tuple(each.partition.stored_as(r) for r in each.results[:count]),
                 structure=captured.structure,
                 captured=captured.digest,
-                written=_written(captured, translation.leaf_of, each.results[count : len(results)]),
+                written=_written(captured, translation.leaf_of, each.results[count:end]),
                 places={translation.leaf_of[node]: place for node, place in captured.places.items()},
                 settings=captured.settings,
                 by_library=captured.precision,
@@ -333,14 +340,12 @@ class _Cut:
     rewrites: tuple[str, ...] = ()
 
 
-def _other_ways(name: str, wanted: Sequence[Value], numerics: Numerics, kernels: RegionKernels) -> list[_Cut]:
-    """The cuts of the results computed in other ways."""
-    found = []
-    for other in alternatives(wanted, rules_for(numerics)):
-        with contextlib.suppress(NoKernelError):
-            texts = tuple(map(str, other.rewrites))
-            found += [_Cut(p, other.results, texts) for p in partitions(name, other.results, kernels)]
-    return found
+def _laid_out(memory: ResultMemory, by_kernels: bool, returned: int, values: Sequence[Value]) -> list[Value]:
+    """The results of a function whose graph returns the first of these values, and its effects, which are the others.
+
+    Their memory is decided after all algebra: equal elements may have to lie in memory of their own.
+    """
+    return [*result_values(values[:returned], memory, by_kernels), *values[returned:]]
 
 
 def _written(captured: Captured, leaves: Mapping[str, Leaf], values: Sequence[Value]) -> tuple[Written, ...]:

@@ -16,20 +16,20 @@ from autosched.tracing.values.values import Value
 class Equalities:
     """Classes of equal values, over the values below some results.
 
-    `full`: True when there are `most` terms; further ones are not taken.
+    `full`: True when `most` terms were added to those; further ones are not taken.
     """
 
     def __init__(self, results: Sequence[Value], most: int) -> None:
-        self._most = most
         self._above: list[int] = []
         self._classes: dict[Value, int] = {}
         self._keys: dict[Hashable, Value] = {}
         self._forms: dict[int, dict[Value, None]] = {}
         self.add(results)
+        self._most = len(self) + most
 
     @property
     def full(self) -> bool:
-        return len(self._keys) >= self._most
+        return len(self) >= self._most
 
     def add(self, results: Iterable[Value]) -> None:
         """Take in these values, and those that they are computed from."""
