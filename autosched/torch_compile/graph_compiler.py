@@ -13,15 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from autosched.kernels.kernel import Kernel
 from autosched.machine.deadline import NEVER, Deadline
+from autosched.replaying.replay import log_paths
+from autosched.replaying.rivals import rivals_of
+from autosched.torch_compile.alternatives import chosen, with_chosen
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of, why_failed
 from autosched.torch_compile.kernel_cache import note, replay
-from autosched.torch_compile.library_choices import chosen, with_chosen
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, as_cuda_graph, by_others
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
+from autosched.torch_compile.place import Place
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
@@ -39,8 +43,8 @@ _log = logging.getLogger(__name__)
 # kernels, about a second a segment, to compile the segments by others, and to compare.
 _SEARCHES = 0.6
 _LOADED_S = 1.0
-# Part of the time left in which libraries are compared with kernels: others' whole segments need most of it.
-_LIBRARIES = 0.3
+# Part of the time left in which alternatives to kernels are timed: others' whole segments need most of it.
+_ALTERNATIVES = 0.3
 
 
 @dataclass(frozen=True)
@@ -109,11 +113,10 @@ class GraphCompiler:
         deadline: Deadline = NEVER,
     ) -> tuple[tuple[Part, ...], GraphReport]:
         if self.options.tunes and not self.options.strict:
-            kernels = self._with_libraries(divided, kernels, deadline.part(_LIBRARIES))
+            kernels = self._with_alternatives(divided, kernels, deadline.part(_ALTERNATIVES))
         choices: dict[str, Choice] = {}
-        # Those of most operators first: with others they are compared as long as there is time.
-        ordered = sorted(divided.problems, key=lambda problem: -problem[0].operators * problem[1])
-        for number, (segment, _) in enumerate(ordered):
+        ordered = _most_first(divided)
+        for number, segment in enumerate(ordered):
             share = deadline.part(1 / (1 + len(ordered) - number))
             choices[segment.key] = self._choice(segment, kernels[segment.key], others, share)
         parts = parts_of(divided, choices, others)
@@ -142,7 +145,7 @@ class GraphCompiler:
         """A graph by the kernels that logs have now, or as it was made before, whichever is faster."""
         divided, problems, others = graph
         try:
-            kernels = self._with_libraries(divided, self.kernels(problems, NEVER), NEVER)
+            kernels = self._with_alternatives(divided, self.kernels(problems, NEVER), NEVER)
             tuned, tuned_report = self._choose_parts(divided, kernels, others)
             known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
             # Neither of them is what the user calls: CUDA graphs remember where inputs lay.
@@ -204,32 +207,36 @@ class GraphCompiler:
             # A user's model runs all the same.
             return why_failed(self.kind, error)
 
-    def choose_libraries(
+    def choose_alternatives(
         self, divided: DividedGraph, problems: Mapping[str, TracedProblem | str], deadline: Deadline
     ) -> None:
-        """Note in the log which kernels of a graph a library's call replaces, as long as there is time."""
-        self._with_libraries(divided, self.kernels(problems, NEVER), deadline)
+        """Note in the log which alternatives to a graph's kernels are faster in place, as long as there is time."""
+        self._with_alternatives(divided, self.kernels(problems, NEVER), deadline)
 
-    def _with_libraries(
+    def _with_alternatives(
         self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str], deadline: Deadline
     ) -> Mapping[str, TracedKernel | str]:
-        """The kernels with calls of libraries where these are faster, which is noted in the log, until the deadline."""
-        made, records = dict(kernels), dict[str, TuningRecord]()
-        for segment, _ in divided.problems:
+        """The kernels, or alternatives where these are faster, which is noted in the log, until the deadline."""
+        made, new, replaced = dict(kernels), dict[str, Kernel](), list[TuningRecord]()
+        rivals = partial(rivals_of, paths=log_paths(self.options.log))
+        for segment in _most_first(divided):
             if isinstance(kernel := kernels[segment.key], TracedKernel) and not deadline.over:
                 # What is chosen for one segment is for all. Kernels have tensors that the graph closes over.
                 with on_data():
-                    known = with_chosen(kernel.noted(records)) if records else kernel
-                    found = chosen(known, partial(self._alone, segment))
+                    known = with_chosen(kernel.with_kernels(new)) if new else kernel
+                    found = chosen(known, Place(partial(self._alone, segment), deadline), rivals)
                 made[segment.key] = found.kernel
-                records |= found.records
-        if records:
+                new |= found.kernels
+                replaced += found.replaced
+        if new:
+            with on_data():
+                made = {key: k.with_kernels(new) if isinstance(k, TracedKernel) else k for key, k in made.items()}
             noted = [k for k in made.values() if isinstance(k, TracedKernel)]
             try:
-                note(noted, [*records.values()], self.options.log)
+                note(noted, [*replaced, *(k.record for k in new.values())], self.options.log)
             except LogError as error:
                 # The next process chooses again.
-                _log.warning("choices of libraries are not in the log: %s", error)
+                _log.warning("choices of alternatives are not in the log: %s", error)
         return made
 
     def _choice(self, segment: Segment, kernel: TracedKernel | str, others: Others, deadline: Deadline) -> Choice:
@@ -297,6 +304,12 @@ class GraphCompiler:
         if not self.options.graphs or isinstance(call, TracedKernel):
             return call
         return as_cuda_graph(call, segment.module, segment.examples)
+
+
+def _most_first(divided: DividedGraph) -> list[Segment]:
+    """The distinct segments, those of most operators first: they are compared as long as there is time."""
+    ordered = sorted(divided.problems, key=lambda problem: -problem[0].operators * problem[1])
+    return [segment for segment, _ in ordered]
 
 
 def _stored(problem: TracedProblem) -> tuple[bytes, Target, int] | None:

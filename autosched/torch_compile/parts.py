@@ -13,11 +13,13 @@ import torch
 from torch import Tensor, fx
 
 from autosched.torch_compile.graphs import on_data
+from autosched.torch_compile.kernel_choices import noted_cut
 from autosched.torch_compile.others import Call, Other, by_others
 from autosched.torch_compile.reports import LibraryReport, Maker, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment, results_of
 from autosched.tracing import TracedKernel
 from search_spaces.workloads.strides import same_places
+from tuning_logs.alternative import Alternative
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Part:
             seconds=choice.seconds,
             prepared_bytes=kernel.prepared_bytes,
             libraries=libraries_of(kernel),
+            rivals=_rivals_of(kernel),
+            cut=_cut_of(kernel),
         )
 
 
@@ -115,6 +119,19 @@ def libraries_of(kernel: TracedKernel) -> tuple[LibraryReport, ...]:
     own = {w.key for w in kernel.traced.workloads}
     found = [(w, each.record.measurement.library) for w, each, _ in kernel.replaceable if w.key in own]
     return tuple(LibraryReport(w.label, c, kernel.calls_of(w.key)) for w, c in found if c is not None)
+
+
+def _rivals_of(kernel: TracedKernel) -> tuple[Alternative, ...]:
+    """The rivals among the kernels that are launched."""
+    own = [w.key for w in kernel.traced.workloads if not kernel.calls_of(w.key)]
+    found = [kernel.by_key[key].record.measurement.rival for key in own]
+    return tuple(rival for rival in found if rival is not None and rival.taken)
+
+
+def _cut_of(kernel: TracedKernel) -> Alternative | None:
+    """The cut that is launched, where another one has less time by the sum of its kernels."""
+    found = noted_cut(kernel)
+    return found[0] if found is not None and found[1] is kernel.traced else None
 
 
 def _left(divided: DividedGraph, segments: Sequence[Segment], choices: Mapping[str, Choice], others: Others) -> Part:
