@@ -27,30 +27,13 @@ from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing import loaded as loaded_of
 from search_spaces import Target
+from slow_kernels import slow
 from tuning_logs import Measurement, TuningLog
 from tuning_logs.alternative import Alternative
 from untuned import untuned_kernels
 
 TARGET = devices.cpu_target(torch.get_num_threads())
 FASTER = Alternative("MKL", 2.0, 1.8, 2.2, taken=True)
-
-
-class SlowLauncher:
-    """A launcher that takes a millisecond longer than another one."""
-
-    def __init__(self, launcher: Any) -> None:
-        self._launcher = launcher
-
-    def launch(self, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
-        time.sleep(1e-3)
-        self._launcher.launch(addresses, prepared)
-
-    def unload(self) -> None:
-        self._launcher.unload()
-
-
-def slow(kernel: Kernel) -> Kernel:
-    return Kernel(kernel.record, kernel.schedule, kernel.artefact, SlowLauncher(kernel._launcher), kernel.workload)
 
 
 def two_products(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
