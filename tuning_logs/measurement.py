@@ -174,7 +174,7 @@ class Measurement:
 
     @property
     def alternatives(self) -> dict[str, Alternative]:
-        """Those that were timed, by name."""
+        """Alternatives that were timed, by name."""
         return {name: found for name in _ALTERNATIVES if (found := getattr(self, name)) is not None}
 
     @property

@@ -27,21 +27,27 @@ _log = logging.getLogger(__name__)
 
 def rivals_of(kernel: Kernel, paths: Sequence[Path]) -> Iterator[Kernel]:
     """The fastest kernels next to the best one of these logs, loaded one after the other."""
-    for record in _rivals(kernel.record, paths):
-        try:
-            yield load_kernel(record, kernel.workload)
-        except AutoschedError as error:
-            _log.info("%s: a rival is not loaded: %s", kernel.workload.label, first_line(error))
+    return (rival for record in _rivals(kernel.record, paths) if (rival := _loaded(record, kernel)) is not None)
 
 
-def launched_by_models(best: TuningRecord, paths: Sequence[Path]) -> TuningRecord:
-    """The record of the kernel that models launch: the best one, or the rival that is noted in it."""
-    rival = best.measurement.rival
-    if rival is None or not rival.taken or rival.name == best.measurement.source:
+def in_models(best: Kernel, paths: Sequence[Path]) -> Kernel:
+    """The kernel that models launch: the best one of these logs, or the rival that its record names."""
+    measured = best.record.measurement
+    if measured.rival is None or not measured.rival.taken or measured.rival.name == measured.source:
         return best
-    made = Reproduction()
-    found = (r for r in _of_one_search(best, paths) if r.measurement.source == rival.name and made.is_exact(r))
-    return next(found, best)
+    name, made = measured.rival.name, Reproduction()
+    named = (r for r in _of_one_search(best.record, paths) if r.measurement.source == name and made.is_exact(r))
+    # The log may have been cut short since.
+    found = next(named, None)
+    return (found and _loaded(found, best)) or best
+
+
+def _loaded(record: TuningRecord, best: Kernel) -> Kernel | None:
+    try:
+        return load_kernel(record, best.workload)
+    except AutoschedError as error:
+        _log.info("%s: a rival is not loaded: %s", best.workload.label, first_line(error))
+        return None
 
 
 def _rivals(best: TuningRecord, paths: Sequence[Path]) -> list[TuningRecord]:

@@ -222,9 +222,14 @@ class GraphCompiler:
         for segment in _most_first(divided):
             if isinstance(kernel := kernels[segment.key], TracedKernel) and not deadline.over:
                 # What is chosen for one segment is for all. Kernels have tensors that the graph closes over.
-                with on_data():
-                    known = with_chosen(kernel.with_kernels(new)) if new else kernel
-                    found = chosen(known, Place(partial(self._alone, segment), deadline), rivals)
+                try:
+                    with on_data():
+                        known = with_chosen(kernel.with_kernels(new)) if new else kernel
+                        found = chosen(known, Place(partial(self._alone, segment), deadline), rivals)
+                except Exception as error:
+                    # A user's model runs all the same, by the kernels as they are.
+                    _log.info("no alternative to %s: %s", kernel.traced.label, why_failed(self.kind, error))
+                    continue
                 made[segment.key] = found.kernel
                 new |= found.kernels
                 replaced += found.replaced

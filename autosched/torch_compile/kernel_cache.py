@@ -18,14 +18,14 @@ from pathlib import Path
 from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
 
 from autosched.backends.environment import environment
-from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.kernels.kernel import Kernel
 from autosched.kernels.stored import as_bytes, from_bytes
 from autosched.machine.devices import processor
 from autosched.machine.entries import sealed, unsealed, write_entry
 from autosched.replaying.arguments import log_path
 from autosched.replaying.replay import kernels_of_cuts, log_paths
 from autosched.replaying.replay import replay as from_logs
-from autosched.replaying.rivals import launched_by_models
+from autosched.replaying.rivals import in_models
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.traced import loaded
 from search_spaces import Target, Workload
@@ -107,10 +107,7 @@ def _kernel(workload: Workload, target: Target, logs: _Logs, versions: str) -> K
     key = _key_of(workload, logs, versions)
     if key is not None and (known := _read(key, workload)) is not None:
         return known
-    kernel = from_logs(workload, target, log=logs.log)
-    record = launched_by_models(kernel.record, logs.paths)
-    if record is not kernel.record:
-        kernel = load_kernel(record, workload)
+    kernel = in_models(from_logs(workload, target, log=logs.log), logs.paths)
     # A log that was appended to meanwhile has no entry yet.
     if key is not None and _key_of(workload, _Logs(logs.log), versions) == key:
         _store(key, kernel)
