@@ -13,8 +13,8 @@ from torch import Tensor, fx
 
 from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.timing import Operand, activations_of, interleaved, timer_for
+from autosched.torch_compile.fallback import Call
 from autosched.torch_compile.graphs import on_data
-from autosched.torch_compile.others import Call
 from autosched.torch_compile.segments import DividedGraph
 from autosched.tracing import TracedKernel
 from autosched.tracing.callables.random_arguments import random_arguments, unknown_integers, with_least_integers

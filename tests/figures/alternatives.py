@@ -5,8 +5,8 @@ python tests/figures/alternatives.py --suite FILE --only NAME [...]    models as
 python tests/figures/alternatives.py --smoke                        small sizes, few trials, on any device
 
 Each model is tuned by `tune_model`, which times alternatives in its segments: rivals of kernels, calls of libraries,
-other cuts. It is then compiled in the mode "reduce-overhead" by that log, by one without choices of rivals and cuts, and
-by one without any, which search nothing; all three are called in interleaved rounds, and compared with eager's results.
+other cuts. It is then compiled in the mode "reduce-overhead" by that log, by one without choices of rivals and cuts,
+and by one without any, which search nothing; all three are called in interleaved rounds, and compared with eager.
 """
 
 from __future__ import annotations

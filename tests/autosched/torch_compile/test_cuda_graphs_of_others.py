@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from autosched.planning import CapturedCall
 from autosched.torch_compile import others
-from autosched.torch_compile.others import as_cuda_graph, why_no_cuda_graph
+from autosched.torch_compile.fallback import as_cuda_graph, why_no_cuda_graph
 
 
 def captured(function: Any, devices: tuple[str, ...] = ("cuda",)) -> tuple[fx.GraphModule, list[Tensor]]:

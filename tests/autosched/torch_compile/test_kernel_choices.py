@@ -24,8 +24,8 @@ from autosched.replaying.rivals import in_models, rivals_of
 from autosched.torch_compile import kernel_cache
 from autosched.torch_compile.alternatives import Chosen, chosen, with_chosen
 from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.fallback import Call
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Call
 from autosched.torch_compile.place import Place
 from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction, TracedKernel

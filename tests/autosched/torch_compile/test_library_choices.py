@@ -20,8 +20,8 @@ from autosched.machine import devices
 from autosched.torch_compile import graph_compiler, kernel_cache
 from autosched.torch_compile.alternatives import Chosen, chosen, with_chosen
 from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.fallback import Call
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Call
 from autosched.torch_compile.place import Place
 from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction, TracedKernel
