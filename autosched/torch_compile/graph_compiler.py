@@ -45,6 +45,9 @@ _SEARCHES = 0.6
 _LOADED_S = 1.0
 # Part of the time left in which alternatives to kernels are timed: others' whole segments need most of it.
 _ALTERNATIVES = 0.3
+# A user's call that exchanges kernels tuned in the background waits so long for alternatives; it loads the kernels, and
+# times the graph by them, which takes as long.
+_WAITING_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ class GraphCompiler:
         """A graph by the kernels that logs have now, or as it was made before, whichever is faster."""
         divided, problems, fallbacks = graph
         try:
-            kernels = self._with_alternatives(divided, self.kernels(problems, NEVER), NEVER)
+            kernels = self._with_alternatives(divided, self.kernels(problems, NEVER), Deadline.after(_WAITING_S))
             tuned, tuned_report = self._choose_parts(divided, kernels, fallbacks)
             known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
             # Neither of them is what the user calls: CUDA graphs remember where inputs lay.
@@ -219,13 +222,15 @@ class GraphCompiler:
         """The kernels, or alternatives where these are faster, which is noted in the log, until the deadline."""
         made, new, replaced = dict(kernels), dict[str, Kernel](), list[TuningRecord]()
         rivals = partial(rivals_of, paths=log_paths(self.options.log))
-        for segment in _most_first(divided):
-            if isinstance(kernel := kernels[segment.key], TracedKernel) and not deadline.over:
+        ordered = _most_first(divided)
+        for number, segment in enumerate(ordered):
+            share = deadline.part(1 / (len(ordered) - number))
+            if isinstance(kernel := kernels[segment.key], TracedKernel) and not share.over:
                 # What is chosen for one segment is for all. Kernels have tensors that the graph closes over.
                 try:
                     with on_data():
                         known = with_chosen(kernel.with_kernels(new)) if new else kernel
-                        found = chosen(known, Place(partial(self._alone, segment), deadline), rivals)
+                        found = chosen(known, Place(partial(self._alone, segment), share), rivals)
                 except Exception as error:
                     # A user's model runs all the same, by the kernels as they are.
                     _log.info("no alternative to %s: %s", kernel.traced.label, why_failed(self.kind, error))

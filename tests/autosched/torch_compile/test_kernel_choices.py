@@ -21,7 +21,7 @@ from autosched.machine import devices
 from autosched.machine.deadline import Deadline
 from autosched.replaying import rivals
 from autosched.replaying.rivals import in_models, rivals_of
-from autosched.torch_compile import kernel_cache
+from autosched.torch_compile import graph_compiler, kernel_cache
 from autosched.torch_compile.alternatives import Chosen, chosen, with_chosen
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.fallback import Call
@@ -30,6 +30,7 @@ from autosched.torch_compile.place import Place
 from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing import loaded as loaded_of
+from autosched.tracing.translation.translate import DefectWarning
 from search_spaces import Workload
 from slow_kernels import slow
 from tuning_logs import TuningLog, TuningRecord
@@ -216,3 +217,21 @@ def test_max_autotune_notes_rivals_and_default_launches_them_without_timing(
     (kernel,) = best.kernels
     assert kernel.record.measurement.rival is not None
     assert kernel.record.measurement.rival.name != kernel.record.measurement.source
+
+
+def test_a_mistake_among_alternatives_leaves_the_kernels_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("of a rival")
+
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(graph_compiler, "chosen", fails)
+    model, x, reports = nn.Softmax(-1).eval(), torch.randn(16, 24), list[GraphReport]()
+    options = Options(mode="max-autotune-no-cudagraphs", trials=1, log=str(tmp_path / "log.jsonl"))
+    torch.compiler.reset()
+    made: Callable[[Tensor], Tensor] = torch.compile(model, backend=backend_of(options, reports.append))
+    with torch.no_grad(), pytest.warns(DefectWarning, match="of a rival"):
+        result = made(x)
+    torch.testing.assert_close(result, model(x), rtol=1e-4, atol=1e-4)
+    assert "autosched" in dict(reports[0].parts[0].seconds)
