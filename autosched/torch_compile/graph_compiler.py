@@ -13,19 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from autosched.kernels.kernel import Kernel
 from autosched.machine.deadline import NEVER, Deadline
-from autosched.replaying.replay import log_paths
-from autosched.replaying.rivals import rivals_of
-from autosched.torch_compile.alternatives import chosen, with_chosen
+from autosched.torch_compile.alternatives import with_alternatives, with_chosen
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.fallback import Call, as_cuda_graph, fallback_for
 from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of, why_failed
-from autosched.torch_compile.kernel_cache import note, replay
+from autosched.torch_compile.kernel_cache import replay
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.parts import Choice, Fallbacks, Part, parts_of, reports_of
-from autosched.torch_compile.place import Place
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
@@ -34,8 +30,7 @@ from autosched.torch_compile.tuning_process import TuningWork
 from autosched.torch_compile.tuning_together import tune_together
 from autosched.tracing import TracedKernel, UncheckedWarning
 from autosched.tracing.callables.stored import as_bytes
-from search_spaces import AutoschedError, InputError, LogError, Target
-from tuning_logs import TuningRecord
+from search_spaces import AutoschedError, InputError, Target
 from tuning_logs.text import first_line
 
 _log = logging.getLogger(__name__)
@@ -219,35 +214,7 @@ class GraphCompiler:
     def _with_alternatives(
         self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str], deadline: Deadline
     ) -> Mapping[str, TracedKernel | str]:
-        """The kernels, or alternatives where these are faster, which is noted in the log, until the deadline."""
-        made, new, replaced = dict(kernels), dict[str, Kernel](), list[TuningRecord]()
-        rivals = partial(rivals_of, paths=log_paths(self.options.log))
-        ordered = _most_first(divided)
-        for number, segment in enumerate(ordered):
-            share = deadline.part(1 / (len(ordered) - number))
-            if isinstance(kernel := kernels[segment.key], TracedKernel) and not share.over:
-                # What is chosen for one segment is for all. Kernels have tensors that the graph closes over.
-                try:
-                    with on_data():
-                        known = with_chosen(kernel.with_kernels(new)) if new else kernel
-                        found = chosen(known, Place(partial(self._alone, segment), share), rivals)
-                except Exception as error:
-                    # A user's model runs all the same, by the kernels as they are.
-                    _log.info("no alternative to %s: %s", kernel.traced.label, why_failed(self.kind, error))
-                    continue
-                made[segment.key] = found.kernel
-                new |= found.kernels
-                replaced += found.replaced
-        if new:
-            with on_data():
-                made = {key: k.with_kernels(new) if isinstance(k, TracedKernel) else k for key, k in made.items()}
-            noted = [k for k in made.values() if isinstance(k, TracedKernel)]
-            try:
-                note(noted, [*replaced, *(k.record for k in new.values())], self.options.log)
-            except LogError as error:
-                # The next process chooses again.
-                _log.warning("choices of alternatives are not in the log: %s", error)
-        return made
+        return with_alternatives(self.kind, _most_first(divided), kernels, self._alone, self.options.log, deadline)
 
     def _choice(self, segment: Segment, kernel: TracedKernel | str, fallbacks: Fallbacks, deadline: Deadline) -> Choice:
         """The maker of a segment: the fastest, where they are timed; others as long as there is time to compile.

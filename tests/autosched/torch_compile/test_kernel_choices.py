@@ -21,7 +21,7 @@ from autosched.machine import devices
 from autosched.machine.deadline import Deadline
 from autosched.replaying import rivals
 from autosched.replaying.rivals import in_models, rivals_of
-from autosched.torch_compile import graph_compiler, kernel_cache
+from autosched.torch_compile import alternatives, kernel_cache
 from autosched.torch_compile.alternatives import Chosen, chosen, with_chosen
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.fallback import Call
@@ -226,7 +226,7 @@ def test_a_mistake_among_alternatives_leaves_the_kernels_as_they_are(
         raise RuntimeError("of a rival")
 
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    monkeypatch.setattr(graph_compiler, "chosen", fails)
+    monkeypatch.setattr(alternatives, "chosen", fails)
     model, x, reports = nn.Softmax(-1).eval(), torch.randn(16, 24), list[GraphReport]()
     options = Options(mode="max-autotune-no-cudagraphs", trials=1, log=str(tmp_path / "log.jsonl"))
     torch.compiler.reset()
