@@ -17,8 +17,8 @@ from torch import fx
 from autosched.planning import Call as PlannedCall
 from autosched.planning import Layout, Plan, Slot
 from autosched.torch_compile.direct_writes import Apart, Plans, PlansOfWrites, direct_writes
+from autosched.torch_compile.fallback import Call
 from autosched.torch_compile.input_writes import write_back, writing_back
-from autosched.torch_compile.others import Call
 from autosched.torch_compile.segments import DividedGraph, Segment, attribute, results_of
 from autosched.tracing import TracedKernel
 from autosched.tracing.callables.call_arguments import CallArguments, argument_of
