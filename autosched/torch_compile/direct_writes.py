@@ -1,7 +1,6 @@
 """Writes to inputs that kernels make themselves: the value is stored to the input's memory, and nothing is copied.
 
-A kernel may do that if nothing reads the input after it, and it does not read the input itself, or every element once
-and where it stores it.
+A kernel may do that if nothing reads the input after it, and of the input it uses at most the element that it stores.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from typing import Any
 
 from autosched.kernels.kernel import Kernel
 from autosched.planning import Launch, Plan, Slot, Step
-from search_spaces.workloads.expressions.affine import axis_index
-from search_spaces.workloads.expressions.expression import Access, Gather
-from search_spaces.workloads.expressions.walking import walk
+from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.own_elements import uses_only_own_elements
 
 # Backends whose kernels may read and write the same element. Those in CUDA C++ and LLVM's IR tell the compiler that
 # pointers are of distinct memory, and the latter compute elements twice at the end of a dimension.
@@ -55,33 +53,18 @@ def _is_direct(steps: Sequence[Step], value: int, target: int) -> bool:
 
 
 def _reads_where_it_stores(launch: Launch, value: int, target: int) -> bool:
-    """True for a kernel of one loop nest that reads the input only for the value, and every element where it stores."""
+    """True for a kernel of one loop nest that uses of the input only the element that it stores."""
     kernel = launch.kernel
     if not isinstance(kernel, Kernel) or kernel.record.backend not in _MAY_ALIAS or launch.originals:
         return False
-    workload = kernel.workload
-    output = workload.outputs[launch.writes.index(value)]
-    stages = {stage.name: stage for stage in workload.stages}
-    axes = stages[output.name].axes
-    if any(not s.is_pointwise or {*s.axes} - {*axes} for s in workload.stages):
-        return False
-    own = tuple(axis_index(axis.name) for axis in axes)
-    # Of several outputs one may be stored before another's element is read.
-    elsewhere = [s for s in workload.stages if s.name != output.name] if len(workload.outputs) > 1 else []
-    for (slot, offset), given in zip(launch.reads, workload.inputs, strict=True):
-        if slot != target:
-            continue
-        alike = (given.shape, given.effective_strides) == (output.shape, output.effective_strides)
-        read = [e for s in workload.stages for e in walk(s.expression) if _is_of(e, given.name)]
-        if offset or not alike or any(not isinstance(e, Access) or e.index != own for e in read):
-            return False
-        if any(_is_of(e, given.name) for s in elsewhere for e in walk(s.expression)):
-            return False
-    return True
-
-
-def _is_of(expression: object, name: str) -> bool:
-    return isinstance(expression, Access | Gather) and expression.tensor == name
+    output = kernel.workload.outputs[launch.writes.index(value)]
+    size = dtype(output.dtype).bytes
+    reads = zip(launch.reads, kernel.workload.inputs, strict=True)
+    begins = {given.name: offset for (slot, offset), given in reads if slot == target}
+    whole = all(offset % size == 0 for offset in begins.values())
+    return whole and uses_only_own_elements(
+        kernel.workload, output.name, {name: offset // size for name, offset in begins.items()}
+    )
 
 
 class Apart:
