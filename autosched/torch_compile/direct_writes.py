@@ -6,11 +6,14 @@ A kernel may do that if nothing reads the input after it, and of the input it us
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from autosched.kernels.in_place import Places, storing_in_place
 from autosched.kernels.kernel import Kernel
 from autosched.planning import Launch, Plan, Slot, Step
+from autosched.torch_compile.graphs import on_data
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.own_elements import uses_only_own_elements
 
@@ -57,14 +60,40 @@ def _reads_where_it_stores(launch: Launch, value: int, target: int) -> bool:
     kernel = launch.kernel
     if not isinstance(kernel, Kernel) or kernel.record.backend not in _MAY_ALIAS or launch.originals:
         return False
-    output = kernel.workload.outputs[launch.writes.index(value)]
-    size = dtype(output.dtype).bytes
-    reads = zip(launch.reads, kernel.workload.inputs, strict=True)
-    begins = {given.name: offset for (slot, offset), given in reads if slot == target}
-    whole = all(offset % size == 0 for offset in begins.values())
-    return whole and uses_only_own_elements(
-        kernel.workload, output.name, {name: offset // size for name, offset in begins.items()}
-    )
+    workload, output = kernel.workload, launch.writes.index(value)
+    begins = {workload.inputs[n].name: begin for n, (_, begin) in _places(launch, kernel, {value: target}).items()}
+    return uses_only_own_elements(workload, workload.output_names[output], begins)
+
+
+def _places(launch: Launch, kernel: Kernel, direct: Mapping[int, int]) -> Places:
+    """The inputs that lie in the memory of outputs."""
+    outputs = {direct[value]: n for n, value in enumerate(launch.writes) if value in direct}
+    sizes = [dtype(output.dtype).bytes for output in kernel.workload.outputs]
+    reads = [(n, outputs[slot], offset) for n, (slot, offset) in enumerate(launch.reads) if slot in outputs]
+    return {n: (output, offset // sizes[output]) for n, output, offset in reads}
+
+
+def in_place(steps: Sequence[Step], direct: Mapping[int, int]) -> list[Step]:
+    """The steps with kernels that store only what changes, for values in the memory of inputs that they read.
+
+    `direct`: by the slot of a value that of the input.
+    """
+    made = dict[tuple[int, frozenset[tuple[int, tuple[int, int]]]], Kernel | None]()
+
+    def changed(step: Step) -> Step:
+        kernel = step.kernel if isinstance(step, Launch) else None
+        if not isinstance(step, Launch) or not isinstance(kernel, Kernel):
+            return step
+        places = _places(step, kernel, direct)
+        # Launches of one code share one for this.
+        key = id(kernel.artefact), frozenset((kernel.order.index(n), place) for n, place in places.items())
+        if places and key not in made:
+            with on_data():
+                made[key] = storing_in_place(kernel, places)
+        found = made.get(key)
+        return step if found is None else replace(step, kernel=found.called_as(kernel.workload))
+
+    return [*map(changed, steps)]
 
 
 class Apart:
