@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -35,6 +36,13 @@ def storing_in_place(kernel: Kernel, places: Places) -> Kernel | None:
     changing = _program(kernel, places)
     if changing is None:
         return None
+    # Code is loaded on the current device.
+    with torch.cuda.device(kernel.device) if kernel.device.type == "cuda" else nullcontext():
+        return _built(kernel, changing, places)
+
+
+def _built(kernel: Kernel, changing: TileProgram, places: Places) -> Kernel | None:
+    """The kernel of a program, if it can be built and agrees."""
     backend = named(kernel.record.backend)
     try:
         artefact = build(changing, kernel.schedule.one_line, kernel.target, backend)
@@ -73,8 +81,9 @@ def _agree(kernel: Kernel, made: Kernel, places: Places) -> bool:
 def _compared(kernel: Kernel, made: Kernel, places: Places) -> bool:
     inputs = random_inputs(kernel.workload, _SEED, kernel.device)
     expected, found = ([output.allocated() for output in kernel.outputs] for _ in range(2))
+    generator = torch.Generator(kernel.device).manual_seed(_SEED)
     for output in found:
-        output.copy_(torch.randn(output.shape, device=output.device))
+        output.copy_(torch.randn(output.shape, generator=generator, device=output.device))
     for number, (place, begin) in places.items():
         given = kernel.workload.inputs[number]
         inputs[number] = found[place].as_strided(given.shape, given.effective_strides, begin)

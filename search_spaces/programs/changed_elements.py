@@ -12,11 +12,23 @@ store out[p] = t where changed
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
-from search_spaces.programs.statements import Fill, For, If, Load, Map, Statement, Store, produced, read, statements
+from search_spaces.programs.statements import (
+    Fill,
+    For,
+    If,
+    Load,
+    Map,
+    Reduce,
+    Statement,
+    Store,
+    produced,
+    read,
+    statements,
+)
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import is_float
@@ -68,8 +80,46 @@ class _Choices:
         return self._known[name]
 
     def applied(self, body: tuple[Statement, ...], changed: str) -> tuple[Statement, ...]:
-        """A body that computes the tile, before a store of the elements that change."""
-        return tuple(made for s in body for made in self._replaced(s, changed))
+        """The body with a store of the elements that change: where a whole tile stays, nothing is computed for it."""
+        if not any(s is self.store for s in body):
+            return tuple(self._applied_within(s, changed) for s in body)
+        apart, alone = self._divided(body)
+        found, tests = self._tiles[changed], list[Statement]()
+        for axis in found.axes:
+            rest = [(a, n) for a, n in zip(found.axes, found.shape, strict=True) if a != axis]
+            folded = self._new(tuple(a for a, _ in rest), tuple(n for _, n in rest))
+            tests.append(Reduce(folded, found.name, axis, "max"))
+            found = folded
+        name = self._unused_name()
+        marks = self._new((name,), (1,))
+        tests.append(Map(marks, "add", (found.name, 0.0)))
+        stored = replace(self.store, where=changed)
+        return *apart, *self.masks, *tests, For(f"{name}.0", 1, (*alone, stored), marks=marks.name)
+
+    def _applied_within(self, s: Statement, changed: str) -> Statement:
+        match s:
+            case For(body=body):
+                return replace(s, body=self.applied(body, changed))
+            case If(then=then, otherwise=otherwise):
+                return replace(s, then=self.applied(then, changed), otherwise=self.applied(otherwise, changed))
+            case _:
+                return s
+
+    def _divided(self, body: tuple[Statement, ...]) -> tuple[list[Statement], list[Statement]]:
+        """The statements that others or the masks need too, and those that only the store needs."""
+        apart, alone = list[Statement](), list[Statement]()
+        needed = {name for mask in self.masks for name in read(mask)}
+        for s in reversed(body):
+            if s is self.store:
+                continue
+            made = {tile.name for tile in produced(s)}
+            if made and made <= self._makers.keys() and not made & needed:
+                unread = isinstance(s, Load) and s.dst.name in self._only_chosen
+                alone.append(Fill(s.dst, 0) if isinstance(s, Load) and unread else s)
+            else:
+                needed.update(name for inner in statements((s,)) for name in read(inner))
+                apart.append(s)
+        return apart[::-1], alone[::-1]
 
     def _changed(self, name: str) -> str | float:
         maker = self._makers.get(name)
@@ -82,8 +132,7 @@ class _Choices:
         axes = {a for n in (condition, yes, no) if isinstance(n, str) for a in self._tiles[n].axes}
         extents = dict(zip(maker.dst.axes, maker.dst.shape, strict=True))
         kept = tuple(a for a in maker.dst.axes if a in axes)
-        tile = Tile(self._unused_name(), kept, tuple(extents[a] for a in kept), "float32")
-        self._tiles[tile.name] = tile
+        tile = self._new(kept, tuple(extents[a] for a in kept))
         self.masks.append(Map(tile, "where", (condition, yes, no)))
         return tile.name
 
@@ -114,19 +163,10 @@ class _Choices:
             return True
         return _is_choice(s) and name != s.arguments[0] and s.dst.name in chosen
 
-    def _replaced(self, s: Statement, changed: str) -> Iterator[Statement]:
-        match s:
-            case Load(dst=dst) if dst.name in self._only_chosen:
-                yield Fill(dst, 0)
-            case For(body=body):
-                yield replace(s, body=self.applied(body, changed))
-            case If(then=then, otherwise=otherwise):
-                yield replace(s, then=self.applied(then, changed), otherwise=self.applied(otherwise, changed))
-            case _ if s is self.store:
-                yield from self.masks
-                yield replace(self.store, where=changed)
-            case _:
-                yield s
+    def _new(self, axes: tuple[str, ...], shape: tuple[int, ...]) -> Tile:
+        tile = Tile(self._unused_name(), axes, shape, "float32")
+        self._tiles[tile.name] = tile
+        return tile
 
     def _unused_name(self) -> str:
         numbers = (f"changed{n}" for n in range(len(self._tiles) + 1))

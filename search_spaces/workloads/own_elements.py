@@ -30,12 +30,9 @@ def uses_only_own_elements(workload: Workload, output: str, begins: Mapping[str,
     `begins`: the inputs that lie there, and the element of the output's memory that each of them begins at.
     """
     stages = {stage.name: stage for stage in workload.stages}
-    axes = {axis.name for axis in stages[output].axes}
     inputs = {t.name: t for t in workload.inputs if t.name in begins}
     (out,) = (t for t in workload.outputs if t.name == output)
-    if any(not s.is_pointwise or {a.name for a in s.axes} - axes for s in workload.stages):
-        return False
-    if any(t.dtype != out.dtype for t in inputs.values()):
+    if not all(s.is_pointwise for s in workload.stages) or any(t.dtype != out.dtype for t in inputs.values()):
         return False
     # Of several outputs one may be stored before another's element is read.
     elsewhere = [s for s in workload.stages if s.name != output] if len(workload.outputs) > 1 else []
