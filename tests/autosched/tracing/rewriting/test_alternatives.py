@@ -7,9 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import autosched
-from autosched.machine import devices
-from autosched.tracing import TracedFunction, TracedKernel
-from untuned import untuned_kernels
+from rewritten_values import kernel_of, rewritten
 
 
 class Attention(nn.Module):
@@ -23,15 +21,6 @@ class Attention(nn.Module):
         q, k, v = (f(x).view(1, 6, -1, 8).transpose(1, 2) for f in (self.q, self.k, self.v))
         k, v = (t.repeat_interleave(2, 1) for t in (k, v))
         return F.scaled_dot_product_attention(q, k, v)
-
-
-def rewritten(traced: TracedFunction) -> list[TracedFunction]:
-    """The cuts with rewrites that the CPU can compute."""
-    return [cut for cut in traced.for_target(devices.cpu_target()).cuts if cut.rewrites]
-
-
-def kernel_of(cut: TracedFunction) -> TracedKernel:
-    return TracedKernel(cut, untuned_kernels(cut.workloads, devices.cpu_target()))
 
 
 def test_merged_products_are_right_also_after_their_weights_have_changed() -> None:
