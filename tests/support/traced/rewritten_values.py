@@ -45,7 +45,7 @@ def right_alternatives(
     for each in found:
         leaves = [v for v in below([*results, *each.results]) if isinstance(v, Leaf)]
         tensors = {v: inputs[v.position] if v.position is not None else v.tensor for v in leaves}
-        known = {v: tensor for v, tensor in tensors.items() if tensor is not None}
+        known: dict[Value, Tensor] = {v: tensor for v, tensor in tensors.items() if tensor is not None}
         for a, b in zip(evaluated(results, known), evaluated(each.results, known), strict=True):
             torch.testing.assert_close(b, a, rtol=1e-9, atol=1e-9)
     return found

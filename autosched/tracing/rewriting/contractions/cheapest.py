@@ -10,11 +10,10 @@ from autosched.tracing.rewriting.contractions.building import Builder, Tensor
 from autosched.tracing.rewriting.contractions.costs import WORTHWHILE, sum_cost
 from autosched.tracing.rewriting.contractions.loops import Factor, Monomial, SumOfProducts
 from autosched.tracing.rewriting.contractions.ordering import Factors, Order, cheapest_order
-from autosched.tracing.rewriting.contractions.reading import sum_of_products
+from autosched.tracing.rewriting.contractions.reading import Known, known_of, sum_of_products
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.rule import Match
-from autosched.tracing.rewriting.terms import is_constant
-from autosched.tracing.values.values import Pointwise, Product, Reduced, Value
+from autosched.tracing.values.values import Pointwise, Reduced, Value
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,51 +27,52 @@ class _Plan:
 
 def cheaper_forms(equalities: Equalities, folded: bool) -> Iterator[Match]:
     """The sums of products that have a cheaper form; `folded`: by multiplying and adding constants beforehand."""
-    readers = equalities.readers()
+    known = known_of(equalities)
     for value in equalities.terms():
-        # What was rewritten already has a newer form, which may be rewritten again.
-        if not _may_be_sum(value) or equalities.forms(value)[-1] is not value:
+        # What was rewritten already has a newer form, which may be rewritten again; views and scales are as what they
+        # are of.
+        if len(value.operands) < 2 - isinstance(value, Reduced) or not known.is_sum(value):
             continue
-        found = sum_of_products(equalities, readers, value)
-        if found is not None and _may_be_cheaper(found, folded):
-            plan = _cheapest(equalities, found, folded)
+        if equalities.forms(value)[-1] is not value:
+            continue
+        found = sum_of_products(known, value)
+        if found is not None and _may_be_cheaper(known, found, folded):
+            plan = _cheapest(known, found, folded)
             if plan.cost < WORTHWHILE * found.cost:
                 yield Match(((value, _built(found, plan)),))
 
 
-def _may_be_sum(value: Value) -> bool:
-    return isinstance(value, Pointwise | Product) or (isinstance(value, Reduced) and value.operator == "sum")
-
-
-def _may_be_cheaper(found: SumOfProducts, folded: bool) -> bool:
+def _may_be_cheaper(known: Known, found: SumOfProducts, folded: bool) -> bool:
     if len(found.monomials) == 1 and isinstance(found.result, Pointwise):
         # A scale of the product below, which is one of its own.
         return False
-    constants = [f for m in found.monomials for f in m.factors if is_constant(f.value)]
+    constants = [f for m in found.monomials for f in m.factors if known.is_constant(f.value)]
     return found.contractions > 1 and (len(constants) > 1 or not folded)
 
 
-def _cheapest(equalities: Equalities, found: SumOfProducts, folded: bool) -> _Plan:
+def _cheapest(known: Known, found: SumOfProducts, folded: bool) -> _Plan:
     builder = Builder(found)
-    plans = [_ordered(found, found.monomials, folded)]
+    plans = [_ordered(known, found, found.monomials, folded)]
     if folded:
-        combined = tuple(_with_constants_combined(builder, m) for m in found.monomials)
-        plans.append(_factored(equalities, builder, combined, folded))
+        combined = tuple(_with_constants_combined(known, builder, m) for m in found.monomials)
+        plans.append(_factored(known, builder, combined, folded))
     elif len(found.monomials) > 1:
-        plans.append(_factored(equalities, builder, found.monomials, folded))
+        plans.append(_factored(known, builder, found.monomials, folded))
     return min(plans, key=lambda plan: plan.cost)
 
 
-def _ordered(found: SumOfProducts, monomials: Sequence[Monomial], folded: bool, cost: float = 0.0) -> _Plan:
-    orders = [(factors := _factors(found, m, folded), cheapest_order(factors)) for m in monomials if m.factors]
+def _ordered(
+    known: Known, found: SumOfProducts, monomials: Sequence[Monomial], folded: bool, cost: float = 0.0
+) -> _Plan:
+    orders = [(factors := _factors(known, found, m, folded), cheapest_order(factors)) for m in monomials if m.factors]
     return _Plan(cost + sum(order[0] for _, order in orders), tuple(monomials), tuple(orders))
 
 
-def _factors(found: SumOfProducts, monomial: Monomial, folded: bool) -> Factors:
+def _factors(known: Known, found: SumOfProducts, monomial: Monomial, folded: bool) -> Factors:
     return Factors(
         loops=tuple(frozenset(found.loops_of(f)) for f in monomial.factors),
         kept=frozenset(found.kept),
-        constant=tuple(is_constant(f.value) for f in monomial.factors),
+        constant=tuple(known.is_constant(f.value) for f in monomial.factors),
         narrow=_is_narrow(monomial.factors),
         extents=found.loops,
         folded=folded,
@@ -95,9 +95,9 @@ def _built(found: SumOfProducts, plan: _Plan) -> Value:
     return builder.total(tensors, [m.coefficient for m in plan.monomials])
 
 
-def _with_constants_combined(builder: Builder, monomial: Monomial) -> Monomial:
+def _with_constants_combined(known: Known, builder: Builder, monomial: Monomial) -> Monomial:
     """The monomial with the product of its constants as one factor."""
-    whole = _factors(builder.of, monomial, folded=True)
+    whole = _factors(known, builder.of, monomial, folded=True)
     numbers = [n for n, fixed in enumerate(whole.constant) if fixed]
     if len(numbers) < 2:
         return monomial
@@ -119,24 +119,24 @@ class _Term:
     rest: Factor
 
 
-def _factored(equalities: Equalities, builder: Builder, monomials: Sequence[Monomial], folded: bool) -> _Plan:
+def _factored(known: Known, builder: Builder, monomials: Sequence[Monomial], folded: bool) -> _Plan:
     """A·B + A·C as A·(B + C), the factor that most monomials have first."""
     groups: dict[Hashable, list[_Term]] = defaultdict(list)
     for monomial in monomials:
         if len(monomial.factors) == 2:
             for common, rest in (monomial.factors, monomial.factors[::-1]):
-                groups[_key(equalities, builder.of, common, rest)].append(_Term(monomial, common, rest))
+                groups[_key(known.equalities, builder.of, common, rest)].append(_Term(monomial, common, rest))
     left, made, cost = list(monomials), list[Monomial](), 0.0
     for terms in sorted(groups.values(), key=len, reverse=True):
         here = [t for t in terms if t.monomial in left]
-        constant = all(is_constant(t.rest.value) for t in here)
+        constant = all(known.is_constant(t.rest.value) for t in here)
         if len(here) > 1 and constant <= folded:
             left = [m for m in left if all(m is not t.monomial for t in here)]
             made.append(_with_sum(builder, here))
             if not constant:
                 elements = here[0].rest.value.elements
                 cost += sum_cost(elements * len(here), elements, _is_narrow([t.rest for t in here]))
-    return _ordered(builder.of, [*made, *left], folded, cost)
+    return _ordered(known, builder.of, [*made, *left], folded, cost)
 
 
 def _key(equalities: Equalities, found: SumOfProducts, common: Factor, rest: Factor) -> Hashable:

@@ -9,7 +9,7 @@ is a factor, and so is what another value reads, as it is computed anyway.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from autosched.tracing.rewriting.contractions.costs import contraction_cost, sum_cost
@@ -22,7 +22,7 @@ from autosched.tracing.rewriting.contractions.loops import (
     SumOfProducts,
 )
 from autosched.tracing.rewriting.equalities import Equalities
-from autosched.tracing.rewriting.terms import is_constant
+from autosched.tracing.rewriting.terms import is_constant, takes_other_operands
 from autosched.tracing.values.values import Pointwise, Product, Reduced, Value, View
 from autosched.tracing.values.views import Expansion, Permutation, Reshape
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal
@@ -49,11 +49,67 @@ class _Part:
     contractions: int = 0
 
 
-def sum_of_products(
-    equalities: Equalities, readers: Mapping[int, Sequence[Value]], result: Value
-) -> SumOfProducts | None:
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Terms, and the numbers of their classes: `constants`, and `sums`, which are computed from sums of products by
+    views and by what products and sums are made of. `readers`: the terms that read a class.
+    """
+
+    equalities: Equalities
+    readers: Mapping[int, Sequence[Value]]
+    sums: Set[int]
+    constants: Set[int]
+
+    def is_sum(self, value: Value) -> bool:
+        return self.equalities.number(value) in self.sums
+
+    def is_constant(self, value: Value) -> bool:
+        """True for constants, also for such as were just made."""
+        if value in self.equalities:
+            return self.equalities.number(value) in self.constants
+        return is_constant(value)
+
+    def is_shared(self, value: Value) -> bool:
+        return len(self.readers.get(self.equalities.number(value), ())) > 1
+
+
+def known_of(equalities: Equalities) -> Known:
+    sums, constants = set[int](), set[int]()
+    for value in equalities.terms():
+        operands = {equalities.number(operand) for operand in value.operands}
+        is_sum = isinstance(value, Product) or (isinstance(value, Reduced) and value.operator == "sum")
+        if is_sum or (_is_read_through(value) and operands & sums):
+            sums.add(equalities.number(value))
+        if value.constant or (operands and operands <= constants and takes_other_operands(value)):
+            constants.add(equalities.number(value))
+    return Known(equalities, equalities.readers(), sums, constants)
+
+
+def _is_read_through(value: Value) -> bool:
+    match value:
+        case View():
+            return True
+        case Pointwise(expression=expression):
+            return value.dtype in _FACTORS and _is_polynomial(expression)
+        case _:
+            return False
+
+
+def _is_polynomial(expression: Expression) -> bool:
+    match expression:
+        case Access(_, ()) | Literal() | Integer():
+            return True
+        case Apply("add" | "sub" | "mul" | "div" | "neg", arguments):
+            return all(map(_is_polynomial, arguments))
+        case Apply(operator, (x,)) if operator in ROUNDINGS:
+            return _is_polynomial(x)
+        case _:
+            return False
+
+
+def sum_of_products(known: Known, result: Value) -> SumOfProducts | None:
     """A result as a sum of products; None if it is none, or has no elements."""
-    reader = _Reader(equalities, readers, result.dtype)
+    reader = _Reader(known, result.dtype)
     index = tuple(reader.loops.new(n) for n in result.shape)
     if not result.elements:
         return None
@@ -79,8 +135,7 @@ def sum_of_products(
 class _Reader:
     """`narrow`: the types to which sums within the result are rounded; `precisions`: of products of float32."""
 
-    equalities: Equalities
-    readers: Mapping[int, Sequence[Value]]
+    known: Known
     dtype: str
     loops: Loops = field(default_factory=Loops)
     narrow: set[str] = field(default_factory=set)
@@ -88,13 +143,12 @@ class _Reader:
 
     def read(self, value: Value, index: LoopIndex, depth: int) -> _Part:
         """What a value is, a factor at worst."""
-        try:
-            part = self.inside(value, index, depth)
-            shared = len(self.readers.get(self.equalities.number(value), ())) > 1
-            if not (shared and part.contractions) or is_constant(value):
-                return part
-        except (_NoSumOfProductsError, LoopCutError):
-            pass
+        known = self.known
+        if not known.is_shared(value) or not known.is_sum(value) or known.is_constant(value):
+            try:
+                return self.inside(value, index, depth)
+            except (_NoSumOfProductsError, LoopCutError):
+                pass
         if value.dtype not in _FACTORS:
             raise _NoSumOfProductsError
         return _Part((Monomial((Factor(value, index),)),))
@@ -109,7 +163,7 @@ class _Reader:
                 return self._product(value, index, depth)
             case Reduced(operator="sum", argument=argument, dims=dims) if value.dtype == "float32":
                 return self._sum(argument, index, dims, depth)
-            case Pointwise(arguments=arguments, expression=expression) if value.dtype in _FACTORS:
+            case Pointwise(arguments=arguments, expression=expression) if _is_read_through(value):
                 return self._expression(
                     expression, lambda n: self.read(arguments[n], _broadcast(index, arguments[n].shape), depth + 1)
                 )
