@@ -51,6 +51,9 @@ class Equalities:
             self._above[here] = here = self._above[self._above[here]]
         return here
 
+    def __contains__(self, value: object) -> bool:
+        return value in self._classes
+
     def are_equal(self, a: Value, b: Value) -> bool:
         return self.number(a) == self.number(b)
 
