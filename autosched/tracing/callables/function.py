@@ -15,13 +15,14 @@ from autosched.backends.spaces import why_no_schedule
 from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Weights, capture
 from autosched.tracing.capture.closed_over import Slot, name_of
+from autosched.tracing.capture.result_memory import ResultMemory
 from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.capture.scans import LIBRARY
-from autosched.tracing.fusion.costs import cost
+from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost
 from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, partitions, why_too_large
 from autosched.tracing.fusion.region_kernels import RegionKernels
 from autosched.tracing.rewriting.alternatives import Rewrite, alternatives
-from autosched.tracing.rewriting.instances import why_refused as why_not_as_exact
+from autosched.tracing.rewriting.instances import why_refused
 from autosched.tracing.rewriting.rules import rules_for
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import translate
@@ -120,8 +121,9 @@ class TracedFunction:
         """The function with those of its cuts that may be the fastest: the others would take time from their search."""
         least = min(cut.cost for cut in self.cuts)
         cheapest = sorted(cut.cost for cut in self.cuts)[:_MOST_CUTS]
-        most = min(_MOST_COST * least, cheapest[-1])
-        first, *others = [cut for cut in self.cuts if cut.cost <= most]
+        # Launches take less time on some devices.
+        worth = [cut.cost - LAUNCH_BYTES * len(cut.launched) <= _MOST_COST * least for cut in self.cuts]
+        first, *others = [c for c, may_be in zip(self.cuts, worth, strict=True) if may_be and c.cost <= cheapest[-1]]
         if len(others) == len(self.other_cuts):
             return self
         return replace(first, other_cuts=tuple(others), again=self.again)
@@ -279,8 +281,8 @@ def cut(
         translation = translate(captured, arguments, allow_fallback, eager)
         # A gradient that is None is no result.
         returned = [r for r in translation.outputs if isinstance(r, Value)]
-        results = result_values(returned, captured.memory, by_kernels)
-        wanted = [*results, *translation.effects]
+        laid_out = partial(_laid_out, captured.memory, by_kernels, len(returned))
+        wanted = laid_out([*returned, *translation.effects])
         try:
             found = partitions(name, wanted, kernels)
         except NoKernelError as error:
@@ -297,9 +299,17 @@ def cut(
             assert origin not in eager
             eager |= {origin}
             continue
-        rewritten = _other_ways(name, wanted, captured, kernels)
-        cuts = [_Cut(p, wanted) for p in found] + [*rewritten.cuts]
-        count = len(results) - len(captured.writes)
+        cuts = [_Cut(p, wanted) for p in found]
+        refusals = _Refusals(captured.weights)
+        for other in alternatives(
+            [*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused
+        ):
+            # What rules make may have no kernel.
+            with contextlib.suppress(NoKernelError):
+                texts, instead = tuple(map(str, other.rewrites)), laid_out(other.results)
+                cuts += [_Cut(p, instead, texts) for p in partitions(name, instead, kernels)]
+        end = len(captured.memory.results)
+        count = end - len(captured.writes)
         first, *others = (
             TracedFunction(
                 name=name,
@@ -310,13 +320,13 @@ def cut(
                 stored=tuple(each.partition.stored_as(r) for r in each.results[:count]),
                 structure=captured.structure,
                 captured=captured.digest,
-                written=_written(captured, translation.leaf_of, each.results[count : len(results)]),
+                written=_written(captured, translation.leaf_of, each.results[count:end]),
                 places={translation.leaf_of[node]: place for node, place in captured.places.items()},
                 settings=captured.settings,
                 by_library=captured.precision,
                 on_trust=frozenset(leaf.name for leaf in translation.on_trust),
                 rewrites=each.rewrites,
-                refused=rewritten.refused,
+                refused=tuple(refusals.texts),
             )
             for each in cuts
             for steps in each.partition.ways
@@ -339,35 +349,34 @@ class _Cut:
 
 
 @dataclass(frozen=True)
-class _Others:
-    """Cuts with rewrites, and the rewrites that were refused with the reasons."""
+class _Refusals:
+    """Rewrites that are not exact enough, or not known to be, for the constants of a function, as `texts`."""
 
-    cuts: Sequence[_Cut]
-    refused: tuple[str, ...]
+    weights: tuple[Weights, ...]
+    texts: dict[str, None] = field(default_factory=dict)
 
-
-def _other_ways(name: str, wanted: Sequence[Value], captured: Captured, kernels: RegionKernels) -> _Others:
-    """The cuts of the results computed in other ways."""
-    found, refused = [], dict[str, None]()
-
-    def why_refused(rewrite: Rewrite) -> str | None:
+    def why_refused(self, rewrite: Rewrite) -> str | None:
+        """The first reason among those of all models that the function is traced for."""
         if rewrite.rule.exactness == "same":
             return None
-        instances = [partial(_tensor_of, weights) for weights in captured.weights or ({},)]
-        why = next(filter(None, (why_not_as_exact(rewrite.match, of) for of in instances)), None)
+        instances = (partial(_tensor_of, weights) for weights in self.weights or ({},))
+        why = next(filter(None, (why_refused(rewrite.rule, rewrite.match, of) for of in instances)), None)
         if why is not None:
-            refused[f"not {rewrite}: {why}"] = None
+            self.texts[f"not {rewrite}: {why}"] = None
         return why
-
-    for other in alternatives(wanted, rules_for(captured.numerics), why_refused):
-        with contextlib.suppress(NoKernelError):
-            texts = tuple(map(str, other.rewrites))
-            found += [_Cut(p, other.results, texts) for p in partitions(name, other.results, kernels)]
-    return _Others(found, tuple(refused))
 
 
 def _tensor_of(weights: Weights, leaf: Leaf) -> Tensor | None:
-    return weights[leaf.position]() if leaf.position in weights else leaf.tensor
+    known = None if leaf.position is None else weights.get(leaf.position)
+    return leaf.tensor if known is None else known()
+
+
+def _laid_out(memory: ResultMemory, by_kernels: bool, returned: int, values: Sequence[Value]) -> list[Value]:
+    """The results of a function whose graph returns the first of these values, and its effects, which are the others.
+
+    Their memory is decided after all algebra: equal elements may have to lie in memory of their own.
+    """
+    return [*result_values(values[:returned], memory, by_kernels), *values[returned:]]
 
 
 def _written(captured: Captured, leaves: Mapping[str, Leaf], values: Sequence[Value]) -> tuple[Written, ...]:

@@ -12,8 +12,10 @@ import torch
 from autosched.backends.environment import environment
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.fusion.partition import Step
+from autosched.tracing.fusion.regions import below
+from autosched.tracing.rewriting.terms import key_of as key_of_term
 from autosched.tracing.values.tensor_reads import memory_view
-from autosched.tracing.values.values import Fallback, Value
+from autosched.tracing.values.values import Fallback, Prepared, Value
 from search_spaces import Target
 from search_spaces.code_hash import code_hash
 
@@ -55,6 +57,10 @@ def _run(step: Step, places: _Places) -> Iterator[Any]:
         yield [(places[v.value], v.offset, v.shape, v.strides) for v in step.assembled.inputs]
         return
     (value,) = step.values
+    if isinstance(value, Prepared):
+        terms = {each: n for n, each in enumerate(below([value.argument]))}
+        yield [places[v] if v in places else repr(key_of_term(v, terms.__getitem__)) for v in terms]
+        return
     if not isinstance(value, Fallback):
         yield [places[o] for o in value.operands]
         return

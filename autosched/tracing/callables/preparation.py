@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from autosched.kernels.static_tensors import Seen, StaticTensors, is_captured
 from autosched.machine.torch_internals import stream_on
@@ -24,49 +26,70 @@ class _AsItIs:
         return tensor
 
 
+@dataclass(frozen=True)
+class _Memory:
+    """A prepared tensor, the storages of its constants, and the streams that have used it."""
+
+    tensor: Tensor
+    storages: tuple[StorageWeakRef, ...]
+    streams: set[int]
+
+    @property
+    def is_needed(self) -> bool:
+        return not any(storage.expired() for storage in self.storages)
+
+    def use(self) -> None:
+        """Keep the memory until the present stream is done with it."""
+        stream = stream_on(self.tensor.device)
+        if stream not in self.streams:
+            self.tensor.record_stream(torch.cuda.current_stream(self.tensor.device))
+            self.streams.add(stream)
+
+
 class Preparation:
     """The step of a prepared value: `preparation(tensors)` puts its tensor into a slot.
 
-    A change is computed in the same memory, so that CUDA graphs that read it read it as it is then. While a graph is
-    captured, what is not known is computed within it.
+    A change in place is computed in the same memory, so that CUDA graphs that read it read it as it is then; other
+    constants have other memory, as calls with both may overlap. While a graph is captured, what is not known is
+    computed within it.
     """
 
     def __init__(self, value: Prepared, read: Sequence[Callable[[list[Any]], Tensor]], slot: int) -> None:
         """`read`: its constants, from the tensors of all slots."""
         self._value, self._read, self._slot = value, tuple(read), slot
         self._constants = StaticTensors([_AsItIs() for _ in read])
-        self._seen: Seen | None = None
-        self._made: Tensor | None = None
-        self._streams: set[int] = set()
+        self._now: tuple[Seen, _Memory] | None = None
+        # By the addresses of the constants.
+        self._memories: dict[tuple[int, ...], _Memory] = {}
         self._lock = threading.Lock()
 
     def __call__(self, tensors: list[Any]) -> None:
         given = [read(tensors) for read in self._read]
         with self._lock:
             seen = self._constants.seen(given)
-            if seen is not self._seen or self._made is None:
-                made = prepared(self._value, given)
-                if is_captured(given[0].device):
-                    tensors[self._slot] = made
-                    return
-                self._keep(made, seen)
-            tensors[self._slot] = self._made
-            self._use()
+            if self._now is None or self._now[0] is not seen:
+                # No gradient of it is wanted, and it outlives the caller's inference mode.
+                with torch.inference_mode(False), torch.no_grad():
+                    made = prepared(self._value, given)
+                    if is_captured(made.device):
+                        tensors[self._slot] = made
+                        return
+                    self._now = seen, self._kept(made, given, seen.addresses)
+            memory = self._now[1]
+            tensors[self._slot] = memory.tensor
+            if memory.tensor.device.type == "cuda":
+                memory.use()
 
-    def _keep(self, made: Tensor, seen: Seen) -> None:
-        if self._made is None or self._made.device != made.device:
-            self._made, self._streams = made, set()
+    def _kept(self, made: Tensor, given: Sequence[Tensor], addresses: tuple[int, ...]) -> _Memory:
+        self._memories = {key: memory for key, memory in self._memories.items() if memory.is_needed}
+        known = self._memories.get(addresses)
+        if known is None:
+            storages = tuple(StorageWeakRef(t.untyped_storage()) for t in given)
+            streams = {stream_on(made.device)} if made.device.type == "cuda" else set()
+            known = self._memories[addresses] = _Memory(made, storages, streams)
         else:
-            self._made.copy_(made)
+            known.tensor.copy_(made)
         if made.device.type == "cuda":
             # Other streams may read it next.
             torch.cuda.current_stream(made.device).synchronize()
-            self._streams = self._streams or {stream_on(made.device)}
-        self._seen = seen
-
-    def _use(self) -> None:
-        """Keep the memory until the present stream is done with it."""
-        made = self._made
-        if made is not None and made.device.type == "cuda" and stream_on(made.device) not in self._streams:
-            made.record_stream(torch.cuda.current_stream(made.device))
-            self._streams.add(stream_on(made.device))
+        return known

@@ -16,7 +16,7 @@ from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.preparation import Preparation
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.values.tensor_reads import MemoryView, memory_view
-from autosched.tracing.values.values import Fallback, FallbackOperation, Leaf, Prepared, Value
+from autosched.tracing.values.values import Fallback, FallbackOperation, Leaf, Prepared, Value, with_values
 from search_spaces.workloads.strides import same_places
 
 # Reads a value from the tensors of all slots.
@@ -161,8 +161,7 @@ class Draft:
         device, alignment = self.device, self.alignment
 
         def run(tensors: list[Any]) -> None:
-            given = [_given(a, tensors, read) for a in operation.arguments]
-            keywords = {k: _given(v, tensors, read) for k, v in operation.keywords}
+            given, keywords = with_values((operation.arguments, dict(operation.keywords)), lambda v: read[v](tensors))
             if "device" in keywords:
                 keywords["device"] = device
             found = operation.target(*given, **keywords)
@@ -229,23 +228,6 @@ def memory_of(value: Value, numbers: Regions) -> MemoryView:
     strided = memory_view(value, numbers)
     assert strided is not None
     return strided
-
-
-def _given(argument: Any, tensors: list[Any], read: Mapping[Value, Callable[[list[Any]], Any]]) -> Any:
-    """An argument of an operator with values replaced by their tensors."""
-    match argument:
-        case Value():
-            return read[argument](tensors)
-        case list():
-            return [_given(a, tensors, read) for a in argument]
-        case tuple():
-            return tuple(_given(a, tensors, read) for a in argument)
-        case dict():
-            return {k: _given(v, tensors, read) for k, v in argument.items()}
-        case slice(start=start, stop=stop, step=step):
-            return slice(*(_given(a, tensors, read) for a in (start, stop, step)))
-        case _:
-            return argument
 
 
 def _as_kernels_read(tensor: Tensor, strides: tuple[int, ...], alignment: int) -> Tensor:

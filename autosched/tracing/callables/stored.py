@@ -15,6 +15,7 @@ import torch
 from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.fusion.regions import below
+from autosched.tracing.values.values import Prepared
 from search_spaces import Target
 
 
@@ -26,11 +27,12 @@ def as_bytes(traced: TracedFunction) -> bytes:
     """
     bare = [replace(cut, function=_not_stored, again=None, other_cuts=()) for cut in traced.cuts]
     ends = [v for cut in traced.cuts for v in (*cut.leaves, *cut.made, *cut.results, *cut.stored)]
-    written = [w.value for w in traced.written]
+    ends += [w.value for cut in traced.cuts for w in cut.written]
+    prepared = [v.argument for v in below(ends) if isinstance(v, Prepared)]
     target = io.BytesIO()
     # Every value after its operands: pickle's recursion would be as deep as the graph.
     with _quiet():
-        _Pickler(target).dump((list(below([*ends, *written])), bare))
+        _Pickler(target).dump((list(below([*prepared, *ends])), bare))
     return target.getvalue()
 
 

@@ -30,7 +30,7 @@ def in_parts(
     aligned = all(offset * dtype(whole.dtype).bytes % ALIGNMENT_BYTES == 0 for offset in made.offsets)
     if not (aligned or 1 not in made.strides_of_parts) or not all(map(_reads, parts)):
         return None
-    return replace(made, parts=tuple(_stored(whole, p, made.strides_of_parts) for p in parts))
+    return replace(made, parts=tuple(stored_part(made, p) for p in parts))
 
 
 def _reads(value: Value) -> bool:
@@ -46,14 +46,14 @@ def _reads(value: Value) -> bool:
     return False
 
 
-def _stored(whole: Value, part: Value, strides: tuple[int, ...]) -> Value:
+def stored_part(whole: InParts, part: Value) -> Value:
     """A part with its strides in memory."""
     return Pointwise(
         name=f"{whole.name}_of_{part.name}",
         shape=part.shape,
         dtype=part.dtype,
         line=whole.line,
-        strides=strides,
+        strides=whole.strides_of_parts,
         arguments=(part,),
         expression=placeholder(0, part.dtype),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,12 +10,12 @@ from autosched.tracing.fusion.regions import below
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.preparing import with_prepared
 from autosched.tracing.rewriting.rule import Match, Rule
-from autosched.tracing.rewriting.terms import with_operands
-from autosched.tracing.values.values import Leaf, Value, View
+from autosched.tracing.rewriting.terms import Operations, with_operands
+from autosched.tracing.values.values import Leaf, Value
 
-# Rounds in which rules may use each other's results, and terms in all.
+# Rounds in which rules may use each other's results, and terms that they may add to those of the function.
 _ROUNDS = 3
-_MOST_TERMS = 2000
+_MOST_NEW = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Alternative:
 
 def rewrites_of(results: Sequence[Value], rules: Sequence[Rule]) -> tuple[Equalities, list[Rewrite]]:
     """The places where rules apply, in rounds: those of a later one may be within what an earlier one has made."""
-    equalities = Equalities(results, _MOST_TERMS)
+    equalities = Equalities(results, _MOST_NEW)
     found: list[Rewrite] = []
     makers: dict[Value, Rewrite] = {}
     for _ in range(_ROUNDS):
@@ -70,9 +70,7 @@ def rewrites_of(results: Sequence[Value], rules: Sequence[Rule]) -> tuple[Equali
 
 
 def alternative(results: Sequence[Value], equalities: Equalities, rewrites: Sequence[Rewrite]) -> Alternative | None:
-    """The results with these rewrites, as far as they are still there; None where that changes nothing, or where one
-    needs what it replaces.
-    """
+    """The results with these rewrites, less those that need what they replace; None where that changes nothing."""
     replaced: dict[int, Value] = {}
     used: dict[int, Rewrite] = {}
     for rewrite in rewrites:
@@ -80,25 +78,32 @@ def alternative(results: Sequence[Value], equalities: Equalities, rewrites: Sequ
             number = equalities.number(before)
             # The last one: those of later rounds are made of earlier ones.
             replaced[number], used[number] = after, rewrite
-    made = _built(results, equalities, replaced)
-    if made is None or all(a is b for a, b in zip(made.results, results, strict=True)):
+    made = _made(results, equalities, replaced)
+    while isinstance(made, _Cycle):
+        del replaced[made.number], used[made.number]
+        made = _made(results, equalities, replaced)
+    found = tuple(made[equalities.number(r)] for r in results)
+    if all(a is b for a, b in zip(found, results, strict=True)):
         return None
-    reached = {r for n in made.reached if n in used for r in used[n].all}
-    return Alternative(made.results, tuple(rewrite for rewrite in rewrites if rewrite in reached))
+    reached = {r for n in made if n in used for r in used[n].all}
+    return Alternative(found, tuple(rewrite for rewrite in rewrites if rewrite in reached))
 
 
 @dataclass(frozen=True)
-class _Built:
-    """Results, and the classes of all that they are computed from."""
+class _Cycle:
+    """The number of a class that was replaced by a value that needs itself."""
 
-    results: tuple[Value, ...]
-    reached: Collection[int]
+    number: int
 
 
-def _built(results: Sequence[Value], equalities: Equalities, replaced: Mapping[int, Value]) -> _Built | None:
-    """The results with the values of some classes `replaced`; None where a value would need itself."""
+def _made(results: Sequence[Value], equalities: Equalities, replaced: Mapping[int, Value]) -> dict[int, Value] | _Cycle:
+    """A value for each class that the results need, with the values of some classes `replaced`.
+
+    The oldest forms need older ones only, so that something is replaced in every cycle.
+    """
     made: dict[int, Value] = {}
-    begun: set[int] = set()
+    operations = Operations()
+    begun: dict[int, None] = {}
     stack = [*results]
     while stack:
         value = stack[-1]
@@ -108,16 +113,17 @@ def _built(results: Sequence[Value], equalities: Equalities, replaced: Mapping[i
         if number in made:
             stack.pop()
         elif number in begun:
-            found = with_operands(form, lambda o: made[equalities.number(o)])
+            found = with_operands(form, lambda o: made[equalities.number(o)], operations)
             made[number] = found if found is oldest else _in_place_of(oldest, found)
+            del begun[number]
             stack.pop()
         else:
-            begun.add(number)
+            begun[number] = None
             waiting = [o for o in form.operands if equalities.number(o) not in made]
             if any(equalities.number(o) in begun for o in waiting):
-                return None
+                return _Cycle(next(n for n in reversed(begun) if n in replaced))
             stack += waiting
-    return _Built(_as_results(results, {r: made[equalities.number(r)] for r in results}), made)
+    return made
 
 
 def _in_place_of(original: Value, made: Value) -> Value:
@@ -125,32 +131,6 @@ def _in_place_of(original: Value, made: Value) -> Value:
     if isinstance(made, Leaf):
         return made
     return replace(made, name=original.name, line=original.line, strides=original.strides)
-
-
-def _as_results(results: Sequence[Value], made: Mapping[Value, Value]) -> tuple[Value, ...]:
-    """What was made of the results; those in memory of their own stay so, though their elements be equal."""
-    owners: dict[Value, Value] = {}
-    found = []
-    for result in results:
-        here, views = made[result], list[View]()
-        while isinstance(here, View):
-            views.append(here)
-            here = here.argument
-        if owners.setdefault(here, _root(result)) is not _root(result) and not isinstance(here, Leaf):
-            again: Value = replace(here)
-            owners[again] = _root(result)
-            for view in reversed(views):
-                again = replace(view, argument=again)
-            found.append(again)
-        else:
-            found.append(made[result])
-    return tuple(found)
-
-
-def _root(result: Value) -> Value:
-    while isinstance(result, View):
-        result = result.argument
-    return result
 
 
 def alternatives(

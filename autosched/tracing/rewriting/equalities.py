@@ -16,21 +16,22 @@ from autosched.tracing.values.values import Value
 class Equalities:
     """Classes of equal values, over the values below some results.
 
-    `full`: True when there are `most` terms; further ones are not taken. `results`: the numbers of their classes.
+    `full`: True when `most` terms were added to those; further ones are not taken. `results`: the numbers of their
+    classes.
     """
 
     def __init__(self, results: Sequence[Value], most: int) -> None:
-        self._most = most
         self._above: list[int] = []
         self._classes: dict[Value, int] = {}
         self._keys: dict[Hashable, Value] = {}
         self._forms: dict[int, dict[Value, None]] = {}
         self._results = tuple(results)
         self.add(results)
+        self._most = len(self) + most
 
     @property
     def full(self) -> bool:
-        return len(self._keys) >= self._most
+        return len(self) >= self._most
 
     @property
     def results(self) -> frozenset[int]:
@@ -58,6 +59,9 @@ class Equalities:
         while self._above[here] != here:
             self._above[here] = here = self._above[self._above[here]]
         return here
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._classes
 
     def are_equal(self, a: Value, b: Value) -> bool:
         return self.number(a) == self.number(b)

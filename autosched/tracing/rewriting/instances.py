@@ -3,9 +3,9 @@
 A rule may be right and a rewrite by it inexact: two constants are combined and rounded once more, and how much that
 loses depends on them. Both sides of a rewrite are computed in the arithmetic of kernels (sums in float32, roundings
 where the values have them), and the written one in float64 as well, on random inputs: usual ones; with outliers, a
-feature that is a hundred times as large as others, as language models have; shifted by one deviation; with a row of
--infinity, as masks have. Products and scans that both sides read are such inputs themselves, so that a check computes
-what has changed, and what is pointwise or a reduction before that.
+feature that is a hundred times as large as others, as language models have; with a row of -infinity, as masks have; and
+shifted by one deviation, where constants are combined. Products and scans that both sides read are such inputs
+themselves, so that a check computes what has changed, and what is pointwise or a reduction before that.
 
 What has constants without data, is too large, or has no reference is not checked, which is a reason as well.
 """
@@ -25,7 +25,7 @@ from autosched.machine.memory import ran_out
 from autosched.tracing.fusion.regions import below
 from autosched.tracing.rewriting.evaluation import NotEvaluatedError, Reals, evaluated, prepared
 from autosched.tracing.rewriting.preparing import with_prepared
-from autosched.tracing.rewriting.rule import Match
+from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.rewriting.terms import is_constant, takes_other_operands
 from autosched.tracing.values.values import Arange, Leaf, Prepared, Product, Value
 from search_spaces.workloads.dtypes import is_float
@@ -42,22 +42,23 @@ _MOST_ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}
 _SEED = 0
 
 
-def why_refused(match: Match, data: Callable[[Leaf], Tensor | None]) -> str | None:
+def why_refused(rule: Rule, match: Match, data: Callable[[Leaf], Tensor | None]) -> str | None:
     """The reason that a rewrite is not to be used with these constants; None if it is as exact as what is written.
 
-    `data`: a constant's tensor, if it is known.
+    `data`: a constant's tensor, if it is known. Where a rule combines no constants, others are drawn like arguments.
     """
+    folded = rule.exactness == "folded"
     for before, after in match.pairs:
         try:
-            why = _Instance.of(before, after, data).why_worse()
+            why = _Instance.of(before, after, data, folded).why_worse()
         except (NotEvaluatedError, _UncheckedError) as error:
             why = f"not checked: {error}"
-        except (RuntimeError, MemoryError) as error:
+        except (MemoryError, RuntimeError) as error:
             if not ran_out(error):
                 raise
             why = "not checked: there is no memory for it"
         if why is not None:
-            return f"{before.name}: {why}"
+            return f"{before.name}: {why}" if len(match.pairs) > 1 else why
     return None
 
 
@@ -71,11 +72,11 @@ class _Floats:
     def numbers(self, tensor: Tensor) -> Tensor:
         return tensor.to(torch.float32 if tensor.is_floating_point() or tensor.dtype is torch.bool else torch.int64)
 
-    def number(self, value: float | int) -> Tensor:
-        return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float32)
+    def number(self, value: float | int, device: torch.device) -> Tensor:
+        return torch.full((), value, dtype=torch.int64 if isinstance(value, int) else torch.float32, device=device)
 
     def apply(self, operator: str, arguments: Sequence[Tensor]) -> Tensor:
-        return OPERATIONS[operator](*arguments)
+        return arguments[0].to(torch.float32) if operator == "to_float" else OPERATIONS[operator](*arguments)
 
     def fold(self, operator: str, x: Tensor, dims: Sequence[int]) -> Tensor:
         return Reals().fold(operator, x, dims)
@@ -93,30 +94,31 @@ class _Instance:
     drawn: tuple[Value, ...]
     constants: Mapping[Value, Tensor]
     device: torch.device
+    folded: bool
 
     @staticmethod
-    def of(before: Value, after: Value, data: Callable[[Leaf], Tensor | None]) -> _Instance:
+    def of(before: Value, after: Value, data: Callable[[Leaf], Tensor | None], folded: bool) -> _Instance:
         """Raises _UncheckedError."""
         (after,) = with_prepared([after], set(below([before])))
         inputs = _inputs(before, after)
         values = [*below([before, after], inputs)]
-        constants: dict[Value, Tensor] = {}
-        for leaf in (v for v in values if isinstance(v, Leaf) and v.constant):
-            tensor = data(leaf)
-            if tensor is None:
-                raise _UncheckedError(f"the elements of {leaf.name} are not known yet")
-            constants[leaf] = tensor.detach()
+        known = {v: data(v) for v in values if isinstance(v, Leaf) and v.constant}
+        unknown = [leaf for leaf, tensor in known.items() if tensor is None]
+        if unknown and folded:
+            raise _UncheckedError(f"the elements of {unknown[0].name} are not known yet")
+        inputs |= dict.fromkeys(unknown)
+        constants: dict[Value, Tensor] = {v: t.detach() for v, t in known.items() if t is not None}
         device = next((t.device for t in constants.values()), torch.device("cpu"))
         _check_size(values, inputs, device)
         with torch.inference_mode(False), torch.no_grad(), device:
-            for value in (v for v in values if isinstance(v, Prepared)):
+            for value in (v for v in values if isinstance(v, Prepared) and constants.keys() >= {*v.constants}):
                 constants[value] = prepared(value, [constants[c] for c in value.constants])
-        return _Instance(before, after, tuple(inputs), constants, device)
+        return _Instance(before, after, tuple(inputs), constants, device, folded)
 
     def why_worse(self) -> str | None:
         generator = torch.Generator(self.device).manual_seed(_SEED)
         with torch.inference_mode(False), torch.no_grad(), self.device:
-            for name, change in _DRAWS.items():
+            for name, change in {**_DRAWS, **(_OF_FOLDED if self.folded else {})}.items():
                 tensors = {v: _drawn(v, change, generator) for v in self.drawn} | dict(self.constants)
                 (exact,) = evaluated([self.before], tensors, Reals())
                 if exact.is_floating_point():
@@ -129,7 +131,7 @@ class _Instance:
 def _inputs(before: Value, after: Value) -> dict[Value, None]:
     """The values to draw: arguments, and what both sides have in common and is dear, or not evaluated."""
     common = {*below([before])} & {*below([after])} - {before, after}
-    dear = [v for v in common if isinstance(v, Product) and not is_constant(v)]
+    dear: list[Value] = [v for v in common if isinstance(v, Product) and not is_constant(v)]
     dear += [
         v for v in common if not v.constant and not takes_other_operands(v) and not isinstance(v, Arange | Prepared)
     ]
@@ -170,9 +172,10 @@ def _with_infinities(x: Tensor) -> Tensor:
 _DRAWS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "usual inputs": lambda x: x,
     "outliers": _with_outlier,
-    "shifted inputs": lambda x: x + 1,
     "infinities": _with_infinities,
 }
+# Constants that are rounded once more, and whose sum was 0, show it so.
+_OF_FOLDED: Mapping[str, Callable[[Tensor], Tensor]] = {"shifted inputs": lambda x: x + 1}
 
 
 def _why_worse(exact: Tensor, usual: Tensor, new: Tensor) -> str | None:

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from autosched.tracing.fusion.regions import below
-from autosched.tracing.rewriting.terms import is_computed_from_nothing, takes_other_operands, with_operands
+from autosched.tracing.rewriting.terms import (
+    Operations,
+    is_computed_from_nothing,
+    takes_other_operands,
+    with_operands,
+)
 from autosched.tracing.values.values import Prepared, Value, View
 
 
@@ -28,9 +33,10 @@ def with_prepared(results: Sequence[Value], given: Container[Value]) -> tuple[Va
         elif value.constant or known:
             constants.add(value)
     made: dict[Value, Value] = {}
+    operations = Operations()
     for value in values:
         whole = value in constants and value not in given and value.readable and not isinstance(value, View)
-        made[value] = _prepared(value) if whole else with_operands(value, made.__getitem__)
+        made[value] = _prepared(value) if whole else with_operands(value, made.__getitem__, operations)
     return tuple(made[r] for r in results)
 
 

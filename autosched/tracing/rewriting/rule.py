@@ -26,16 +26,23 @@ class Match:
     pairs: tuple[tuple[Value, Value], ...]
 
 
+# The results of a small function, whose sizes are these.
+Example = Callable[[Sequence[int]], Sequence[Value]]
+
+
 @dataclass(frozen=True, eq=False)
 class Rule:
     """A rewrite of values.
 
     `name`: that of its module, in words. `text`: before → after, for people. `exactness`: of the results. `matches`:
-    the places where it applies now. `example`: values of these sizes to which it applies, for the tests of all rules.
+    the places where it applies now. For the tests of all rules, functions of four sizes: `example`, and `others`, to
+    which it applies, and `refused`, next to its condition, to which it does not.
     """
 
     name: str
     text: str
     exactness: Exactness
     matches: Callable[[Equalities], Iterable[Match]]
-    example: Callable[[Sequence[int]], Sequence[Value]]
+    example: Example
+    others: tuple[Example, ...] = ()
+    refused: tuple[Example, ...] = ()

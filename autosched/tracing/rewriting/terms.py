@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+from autosched.tracing.operators.parts import stored_part
 from autosched.tracing.values.values import (
     Arange,
+    Fallback,
+    FallbackOperation,
     Gathered,
     InParts,
     Joined,
@@ -14,15 +17,27 @@ from autosched.tracing.values.values import (
     Pointwise,
     Product,
     Reduced,
+    Scanned,
+    ScanOperation,
     Value,
     View,
+    with_values,
 )
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Operations of several results, by those that they are in the place of."""
+
+    scans: dict[ScanOperation, ScanOperation] = field(default_factory=dict)
+    calls: dict[FallbackOperation, FallbackOperation] = field(default_factory=dict)
 
 
 def key_of(value: Value, number: Callable[[Value], int]) -> Hashable:
     """Equal for equal terms; `number` is that of an operand's class.
 
-    Values of other kinds (arguments and constants, scans, calls of PyTorch) are equal to themselves only.
+    Values of other kinds (arguments and constants, scans, calls of PyTorch) are equal to themselves only. Values in
+    other memory layouts are other terms: one is a part of a tensor in memory, say, and the other is not.
     """
     operands = tuple(map(number, value.operands))
     own: object
@@ -45,11 +60,15 @@ def key_of(value: Value, number: Callable[[Value], int]) -> Hashable:
             own = tuple(i if isinstance(i, int) else None for i in index)
         case _:
             return id(value)
-    return type(value), value.shape, value.dtype, own, operands
+    return type(value), value.shape, value.dtype, value.strides, own, operands
 
 
-def with_operands(value: Value, of: Callable[[Value], Value]) -> Value:
-    """The value computed from other operands, `of` its own; itself where these are the same, or cannot be others."""
+def with_operands(value: Value, of: Callable[[Value], Value], operations: Operations | None = None) -> Value:
+    """The value computed from other operands, `of` its own; itself where these are the same, or cannot be others.
+
+    `operations`: those made so far, so that the results of one remain the results of one; without it scans and calls
+    of PyTorch stay as they are.
+    """
     if all(of(o) is o for o in value.operands):
         return value
     match value:
@@ -59,8 +78,20 @@ def with_operands(value: Value, of: Callable[[Value], Value]) -> Value:
             return replace(value, argument=of(argument))
         case Product(a=a, b=b):
             return replace(value, a=of(a), b=of(b))
-        case Joined(parts=parts) | InParts(parts=parts):
+        case Joined(parts=parts):
             return replace(value, parts=tuple(map(of, parts)))
+        case InParts(parts=parts):
+            # Each part is stored in one place: what others read, or store elsewhere, is copied there.
+            return replace(value, parts=tuple(p if of(p) is p else stored_part(value, of(p)) for p in parts))
+        case Scanned(operation=scan) if operations is not None:
+            if scan not in operations.scans:
+                operations.scans[scan] = replace(scan, elements=tuple(map(of, scan.elements)))
+            return replace(value, operation=operations.scans[scan])
+        case Fallback(operation=call) if operations is not None:
+            if call not in operations.calls:
+                arguments, keywords = with_values((call.arguments, call.keywords), of)
+                operations.calls[call] = replace(call, arguments=arguments, keywords=keywords)
+            return replace(value, operation=operations.calls[call])
         case Gathered(table=table, index=index):
             return replace(value, table=of(table), index=tuple(i if isinstance(i, int) else of(i) for i in index))
         case _:

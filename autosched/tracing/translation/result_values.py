@@ -16,7 +16,7 @@ from autosched.tracing.capture.result_memory import ResultMemory, StridedView
 from autosched.tracing.operators.rules import Result
 from autosched.tracing.translation.layouts import has_strides, laid_out_results, own_strides
 from autosched.tracing.values.tensor_reads import chain, placed
-from autosched.tracing.values.values import Fallback, FallbackOperation, Leaf, Value, View
+from autosched.tracing.values.values import Fallback, FallbackOperation, Leaf, Prepared, Value, View
 from autosched.tracing.values.views import Placement
 
 _aten = torch.ops.aten
@@ -43,14 +43,15 @@ def result_values(returned: Sequence[Value], memory: ResultMemory, by_kernels: b
 
 
 def _shared(returned: Sequence[Value], memory: ResultMemory) -> list[int]:
-    """The numbers of results that need memory of their own, but are in that of an argument, of another result, or in
-    none.
+    """The numbers of results that need memory of their own, but are in that of an argument, of a constant, of another
+    result, or in none.
     """
     taken: set[Value] = set()
     shared = []
     for number, value in enumerate(returned):
         stored = _stored_in(value)
-        if number in memory.own and value.elements and (stored is None or isinstance(stored, Leaf) or stored in taken):
+        apart = stored is not None and not isinstance(stored, Leaf | Prepared) and stored not in taken
+        if number in memory.own and value.elements and not apart:
             shared.append(number)
         taken |= set() if stored is None else {stored}
     return shared

@@ -396,6 +396,23 @@ def values_in(nested: Any) -> Iterator[Value]:
             yield from values_in([start, stop, step])
 
 
+def with_values(nested: Any, of: Callable[[Value], Any]) -> Any:
+    """Arguments of an operator with `of` each value in its place."""
+    match nested:
+        case Value():
+            return of(nested)
+        case list():
+            return [with_values(part, of) for part in nested]
+        case tuple():
+            return tuple(with_values(part, of) for part in nested)
+        case dict():
+            return {name: with_values(part, of) for name, part in nested.items()}
+        case slice(start=start, stop=stop, step=step):
+            return slice(*(with_values(part, of) for part in (start, stop, step)))
+        case _:
+            return nested
+
+
 def placeholder(number: int, dtype: str) -> Expression:
     """A placeholder in an expression for the element of an argument of that element type."""
     return as_read(Access(str(number), ()), dtype)

@@ -20,13 +20,14 @@ from dataclasses import dataclass, replace
 
 from autosched.tracing.fusion.regions import below
 from autosched.tracing.operators.rules import Result
-from autosched.tracing.operators.view_translation import piece
+from autosched.tracing.operators.view_translation import permute, piece
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.examples import leaf, matmul
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.rewriting.terms import is_constant
 from autosched.tracing.values.values import Joined, Leaf, Pointwise, Product, Value, View
 from autosched.tracing.values.views import Permutation
+from search_spaces.workloads.expressions.expression import Literal, add, call
 
 
 def _matches(equalities: Equalities) -> Iterator[Match]:
@@ -197,10 +198,40 @@ def _example(sizes: Sequence[int]) -> list[Value]:
     return [matmul(x, w) for w in weights]
 
 
+def _of_biased_layers(sizes: Sequence[int]) -> list[Value]:
+    """With biases and roundings, as linear layers in bfloat16; weights lie transposed."""
+    m, k, n, o = sizes
+    x = leaf("x", (m, k), dtype="bfloat16")
+
+    def layer(name: str, width: int) -> Value:
+        w = leaf(f"{name}_weight", (width, k), constant=True, dtype="bfloat16")
+        bias = leaf(f"{name}_bias", (width,), constant=True, dtype="bfloat16")
+        sums = matmul(x, permute(Result(f"{name}_transposed", (k, width), w.dtype, ""), w, (1, 0)))
+        return Result(name, sums.shape, "bfloat16", "").pointwise(add, sums, bias)
+
+    first, second = layer("q", n), layer("k", o)
+    of_second = Result("relu", second.shape, "bfloat16", "")
+    return [first, of_second.pointwise(lambda x: call("maximum", x, Literal(0.0)), second)]
+
+
+def _of_inputs(sizes: Sequence[int]) -> list[Value]:
+    """Second operands that every call has anew."""
+    m, k, n, o = sizes
+    x = leaf("x", (m, k))
+    return [matmul(x, leaf("w", (k, n))), matmul(x, leaf("v", (k, o)))]
+
+
+def _of_several_operands(sizes: Sequence[int]) -> list[Value]:
+    m, k, n, o = sizes
+    return [matmul(leaf(f"x{size}", (m, k)), leaf("w", (k, size), constant=True)) for size in (n, o)]
+
+
 RULE = Rule(
     name="products of one operand",
     text="x @ a, x @ b → x @ cat([a, b])",
     exactness="same",
     matches=_matches,
     example=_example,
+    others=(_of_biased_layers,),
+    refused=(_of_inputs, _of_several_operands),
 )

@@ -10,6 +10,7 @@ from autosched.tracing.operators.rules import Result
 from autosched.tracing.rewriting.examples import leaf, matmul, pointwise
 from autosched.tracing.rewriting.instances import why_refused
 from autosched.tracing.rewriting.rule import Match
+from autosched.tracing.rewriting.rules.scales_into_weights import RULE
 from autosched.tracing.values.values import Leaf, Value
 from search_spaces.workloads.expressions import expression as ex
 
@@ -32,7 +33,7 @@ def scaled() -> tuple[Value, Value]:
 
 
 def why(before: Value, after: Value, scale: Tensor | None = None) -> str:
-    return why_refused(Match(((before, after),)), tensors(scale).get) or ""
+    return why_refused(RULE, Match(((before, after),)), tensors(scale).get) or ""
 
 
 def test_scales_in_weights_of_float32_are_exact_enough() -> None:
@@ -44,7 +45,7 @@ def test_weights_rounded_once_more_are_refused_where_nothing_else_is_rounded() -
     narrow = Result("scaled", w.shape, "bfloat16", "").pointwise(ex.mul, w, S)
     before = Result("made", (8, SIZE), "float32", "").pointwise(ex.mul, matmul(x, w), S)
     data = {**tensors(), w: tensors()[W].bfloat16()}
-    found = why_refused(Match(((before, matmul(x, narrow)),)), data.get) or ""
+    found = why_refused(RULE, Match(((before, matmul(x, narrow)),)), data.get) or ""
     assert "with usual inputs, the error is" in found
 
 
@@ -69,16 +70,16 @@ def test_cancellation_is_refused_where_outliers_or_shifts_show_it() -> None:
 
 
 def test_constants_without_data_are_a_reason() -> None:
-    found = why_refused(Match((scaled(),)), lambda _: None)
-    assert found == "made: not checked: the elements of w are not known yet"
+    found = why_refused(RULE, Match((scaled(),)), lambda _: None)
+    assert found == "not checked: the elements of w are not known yet"
 
 
 def test_large_ones_are_not_checked_and_say_so() -> None:
     size = 1 << 13
     x, w, s = leaf("x", (size, size)), leaf("w", (size, size), constant=True), leaf("s", (size,), constant=True)
     pair = pointwise(ex.mul, matmul(x, w), s), matmul(x, pointwise(ex.mul, w, s))
-    found = why_refused(Match((pair,)), lambda v: torch.empty(()).expand(v.shape)) or ""
-    assert found.startswith("made: not checked: it has 2.2e+12 multiplications and additions")
+    found = why_refused(RULE, Match((pair,)), lambda v: torch.empty(()).expand(v.shape)) or ""
+    assert found.startswith("not checked: it has 2.2e+12 multiplications and additions")
 
 
 def test_traced_functions_name_what_was_refused_and_do_without() -> None:
@@ -91,6 +92,6 @@ def test_traced_functions_name_what_was_refused_and_do_without() -> None:
 
     traced = autosched.trace(function, torch.randn(6, 32).half(), numerics="fold")
     (refused,) = traced.refused
-    assert refused.startswith("not norm into product: mm_sums: ")
+    assert refused.startswith("not norm into product: mm_sums: with usual inputs, ")
     assert "no finite numbers any more" in refused
     assert not any(cut.rewrites for cut in traced.cuts)
