@@ -61,7 +61,8 @@ def alternative(results: Sequence[Value], equalities: Equalities, rewrites: Sequ
     for rewrite in rewrites:
         for before, after in rewrite.match.pairs:
             number = equalities.number(before)
-            if number not in replaced:
+            # What lies in memory already is read there.
+            if number not in replaced and not isinstance(equalities.forms(before)[0], Leaf):
                 replaced[number], used[number] = after, rewrite
     made = _made(results, equalities, replaced)
     while isinstance(made, _Cycle):
