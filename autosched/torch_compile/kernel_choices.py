@@ -15,6 +15,7 @@ from autosched.kernels.kernel import Kernel
 from autosched.replaying.rivals import MARGIN
 from autosched.torch_compile.place import Place, latencies_of_cuts, noted, ratios_of, right
 from autosched.tracing import TracedFunction, TracedKernel
+from autosched.tracing.callables.identity import wiring
 from tuning_logs import TuningRecord
 from tuning_logs.alternative import Alternative
 
@@ -98,6 +99,6 @@ def _noted(kernel: TracedKernel, usual: TracedFunction) -> tuple[Alternative, Tr
 
 
 def _name(usual: TracedFunction, other: TracedFunction) -> str:
-    """A digest of the kernels of both cuts: those of other functions may begin with the same one."""
-    keys = [[w.key for w in cut.launched] for cut in (usual, other)]
-    return hashlib.sha256(repr(keys).encode()).hexdigest()[:_DIGITS]
+    """A digest of both cuts: those of other functions may begin with the same kernel, and two may have equal ones."""
+    wired = [[*wiring(cut)] for cut in (usual, other)]
+    return hashlib.sha256(repr(wired).encode()).hexdigest()[:_DIGITS]

@@ -76,8 +76,9 @@ def alternative(results: Sequence[Value], equalities: Equalities, rewrites: Sequ
     for rewrite in rewrites:
         for before, after in rewrite.match.pairs:
             number = equalities.number(before)
-            # The last one: those of later rounds are made of earlier ones.
-            replaced[number], used[number] = after, rewrite
+            # What lies in memory already is read there. Matches of later rounds are made of what earlier ones made.
+            if not isinstance(equalities.forms(before)[0], Leaf):
+                replaced[number], used[number] = after, rewrite
     made = _made(results, equalities, replaced)
     while isinstance(made, _Cycle):
         del replaced[made.number], used[made.number]
