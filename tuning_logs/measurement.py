@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from search_spaces import DataError
 from search_spaces.parsed_json import array, members, number, text, whole
 from search_spaces.plain_text import encodable
-from tuning_logs.library_choice import LibraryChoice
+from tuning_logs.alternative import Alternative
 
 Status = Literal[
     "ok",
@@ -122,8 +122,12 @@ class Measurement:
     device's slowdown during the repeats relative to its best (1: undisturbed): latencies are as measured, disturbed or
     not. `device` is the GPU's state at the time, from NVML. `library_s` are the vendor library's latencies in rounds
     with the winner of finals, and `beside_library_s` the winner's own; records of earlier versions have no such rounds,
-    but the library's latencies in those of `latencies_s`. `library` is the choice between the kernel and a library's
-    call within a compiled model, None where none was made: models then launch the kernel.
+    but the library's latencies in those of `latencies_s`.
+
+    Alternatives within compiled models, each None where none was timed: `library`, a library's one call, timed against
+    the kernel alone; `rival`, another kernel of the log, by the fingerprint of its source (its own in the record of a
+    kernel that models launch in the place of the best one); `cut`, other kernels for the whole function, of whose
+    fastest cut by the sum of its kernels this record has the first.
     """
 
     status: Status
@@ -139,7 +143,9 @@ class Measurement:
     timing_s: float = 0.0
     library_s: tuple[float, ...] = ()
     beside_library_s: tuple[float, ...] = ()
-    library: LibraryChoice | None = None
+    library: Alternative | None = None
+    rival: Alternative | None = None
+    cut: Alternative | None = None
 
     def __post_init__(self) -> None:
         if (self.status == "ok") != bool(self.latencies_s):
@@ -167,6 +173,11 @@ class Measurement:
         return self.beside_library_s or self.latencies_s
 
     @property
+    def alternatives(self) -> dict[str, Alternative]:
+        """Alternatives that were timed, by name."""
+        return {name: found for name in _ALTERNATIVES if (found := getattr(self, name)) is not None}
+
+    @property
     def check_s(self) -> float:
         """The part of `seconds` for checking against the reference."""
         return max(0.0, self.seconds - self.load_s - self.timing_s)
@@ -184,8 +195,7 @@ class Measurement:
             data["library_s"] = [float(f"{t:.6g}") for t in self.library_s]
         if self.beside_library_s:
             data["beside_library_s"] = [float(f"{t:.6g}") for t in self.beside_library_s]
-        if self.library:
-            data["library"] = self.library.to_json()
+        data |= {name: alternative.to_json() for name, alternative in self.alternatives.items()}
         if self.detail:
             data["detail"] = encodable(self.detail)
         if self.facts:
@@ -224,14 +234,21 @@ class Measurement:
             timing_s=number(given.get("timing_s", 0.0), "timing_s", most=LONGEST_S),
             library_s=_latencies(given, "library_s"),
             beside_library_s=_latencies(given, "beside_library_s"),
-            library=LibraryChoice.from_json(given["library"]) if "library" in given else None,
+            library=_alternative(given, "library"),
+            rival=_alternative(given, "rival"),
+            cut=_alternative(given, "cut"),
             timing=given.get("timing", "full"),
             device=DeviceState.from_json(given["device"]) if "device" in given else None,
         )
 
 
+_ALTERNATIVES = ("library", "rival", "cut")
 _FACTS = tuple(field.name for field in dataclasses.fields(CompileFacts))
 _DEVICE_STATE = tuple(field.name for field in dataclasses.fields(DeviceState))
+
+
+def _alternative(given: dict[str, Any], name: str) -> Alternative | None:
+    return Alternative.from_json(given[name], name) if name in given else None
 
 
 def _latencies(given: dict[str, Any], name: str) -> tuple[float, ...]:

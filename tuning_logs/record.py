@@ -31,7 +31,7 @@ class Provenance:
     """The origin of a measurement.
 
     `generator` is a hash of the code that lowered and printed: another one may have made the same kernels. `policy` is
-    the timing policy ("cold" or "hot" caches, or "graph"); records of different policies are not ranked together.
+    the timing policy ("cold", "hot", "graph" or "model"); records of different policies are not ranked together.
     `unix_s` is the time, `seed` and `trial` the position in its run, `versions` those of the machine that measured.
 
     `finals` is 0 for a trial. Finalists are measured again, interleaved with each other, and their new records have the

@@ -22,11 +22,11 @@ import torch
 from autosched.checking.correctness import Expectation, error_ratio, expect, is_right, why_not_finite, why_wrong
 from autosched.checking.guarded_memory import PAGE_BYTES, PATTERNS, GuardedInputs, GuardedOutput
 from autosched.checking.random_inputs import random_inputs
+from autosched.machine.element_types import as_integers
 from search_spaces import Workload
 from tuning_logs import Status
 
 _LINE_BYTES = 64
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Failed(Exception):
@@ -145,7 +145,7 @@ class TrialData:
 
     def _fingerprint_now(self) -> tuple[int, ...]:
         expected = (tensor for e in self._expectations for tensor in (e.values, e.allowed))
-        return tuple(int(_as_integers(t).sum(dtype=torch.int64)) for t in (*self.inputs.originals, *expected))
+        return tuple(int(as_integers(t).sum(dtype=torch.int64)) for t in (*self.inputs.originals, *expected))
 
 
 def _why_bad(output: GuardedOutput, expectation: Expectation) -> tuple[Status, str] | None:
@@ -160,10 +160,6 @@ def _why_bad(output: GuardedOutput, expectation: Expectation) -> tuple[Status, s
         return "not_finite", reason
     reason = why_wrong(actual, expectation)
     return None if reason is None else ("wrong_result", reason)
-
-
-def _as_integers(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(_INTEGERS[tensor.dtype.itemsize])
 
 
 def _shifts(count: int, seed: int, device: torch.device) -> list[int]:

@@ -107,7 +107,8 @@ PolicyName = Annotated[
     Policy,
     typer.Option(
         "--policy",
-        help="Time with cold caches (as amid other work), with hot ones (repeated calls), or launched by a CUDA graph.",
+        help="Time with cold caches (as amid other work), with hot ones (repeated calls), launched by a CUDA graph, or "
+        "with activations in the caches and weights in memory (as within a model).",
     ),
 ]
 TrialsText = Annotated[

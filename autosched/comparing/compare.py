@@ -22,7 +22,7 @@ from autosched.machine import devices, timing
 from autosched.machine.library_precision import LibraryPrecision
 from autosched.machine.noise import slowed_text
 from autosched.machine.policies import Policy, check_timing, policy_text
-from autosched.machine.timing import Run, Timer, WatchedTimer, timer_for
+from autosched.machine.timing import Run, Timer, WatchedTimer, activations_of, timer_for
 from autosched.replaying.arguments import check_integer, check_policy, check_workload
 from autosched.replaying.replay import replay
 from autosched.tracing import TracedFunction, TracedKernel
@@ -151,12 +151,13 @@ def compare(
 
     The others are PyTorch, torch.compile and the vendor's library. All are timed in `rounds` interleaved rounds (None:
     as many as fit two seconds, 30 to 200), on the same `inputs` (None: random ones), by `policy`: with "cold" caches,
-    with "hot" ones, or from a CUDA "graph"; on a CPU with as many threads on both sides as the target has. The tuned
-    kernel and the library write to a preallocated output. `baselines` are of `BASELINES`: "cublaslt" is the library's
-    call with cuBLASLt preferred, "max-autotune" torch.compile in the mode that measures several kernels, without CUDA
-    graphs; it may take minutes to compile. A dictionary may have functions of your own that take the same inputs, by
-    name: `{"library": None, "mine": function}`; their results are not checked. PyTorch forgets what torch.compile has
-    compiled in this process before, so that earlier variants do not count against its limit.
+    with "hot" ones, from a CUDA "graph", or as within a "model"; on a CPU with as many threads on both sides as the
+    target has. The tuned kernel and the library write to a preallocated output. `baselines` are of `BASELINES`:
+    "cublaslt" is the library's call with cuBLASLt preferred, "max-autotune" torch.compile in the mode that measures
+    several kernels, without CUDA graphs; it may take minutes to compile. A dictionary may have functions of your own
+    that take the same inputs, by name: `{"library": None, "mine": function}`; their results are not checked. PyTorch
+    forgets what torch.compile has compiled in this process before, so that earlier variants do not count against its
+    limit.
 
     A traced function is compared with itself ("eager"), and itself compiled: all of them, and the kernels, allocate
     their results. Before anything is timed, the kernels' results are checked against the function in float64
@@ -209,7 +210,9 @@ def compare_kernel(
     with library_settings(_precision(op), target), torch.no_grad():
         if isinstance(kernel, TracedKernel) and (wrong := why_disagrees(kernel, given)):
             raise AutoschedError(f"wrong results: {wrong}")
-        timer = timer_for(target, policy, products=bool(op.contracted))
+        operands = op.inputs if isinstance(op, Workload) else op.arguments
+        activations = activations_of(operands, given)
+        timer = timer_for(target, policy, products=bool(op.contracted), activations=lambda: activations)
         found = list(contenders(kernel, given, wanted, own, timer))
         timed = [c for c in found if isinstance(c, Contender)]
         calls = {c.name: c.call for c in timed}

@@ -7,8 +7,8 @@ from typing import Literal
 from search_spaces import InputError, Target
 from search_spaces.errors import unknown_name
 
-Policy = Literal["cold", "hot", "graph"]
-POLICIES: tuple[Policy, ...] = ("cold", "hot", "graph")
+Policy = Literal["cold", "hot", "graph", "model"]
+POLICIES: tuple[Policy, ...] = ("cold", "hot", "graph", "model")
 
 
 def check_timing(policy: str, target: Target) -> None:
@@ -22,4 +22,5 @@ def check_timing(policy: str, target: Target) -> None:
 
 def policy_text(policy: str) -> str:
     """A policy in words that follow "timed with"."""
-    return "hot caches in a CUDA graph" if policy == "graph" else f"{policy} caches"
+    longer = {"graph": "hot caches in a CUDA graph", "model": "activations in the caches and weights in memory"}
+    return longer.get(policy, f"{policy} caches")

@@ -1,10 +1,11 @@
-"""Timing of calls on a device: with cold caches, with hot ones, or in a CUDA graph.
+"""Timing of calls on a device: with cold caches, with hot ones, in a CUDA graph, or as within a model.
 
 Cold (L2 flush): before every timed call a buffer twice as large as the L2 is overwritten, so that operands come from
 memory. On a CPU that is the L2 of every core in use, and operands come from the L3 where they fit: it is shared, with
 strangers in a cloud, and so large that flushing it would take longer than the calls. Hot: the call is repeated on the
 present contents of the caches. Graph: hot as well, and launched from a CUDA graph of many calls, which leaves the cost
-of a launch out.
+of a launch out. Model: cold, but that the activations are read after the flush and before the call: as within a model,
+where the kernel before has just written them, and the weights come from memory.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal, Protocol
 
 import torch
 
 from autosched.machine.deadline import NEVER, Deadline
+from autosched.machine.element_types import as_integers
 from autosched.machine.policies import Policy, check_timing
 from search_spaces import Target
 
 Run = Callable[[], object]
+FlushPolicy = Literal["cold", "hot"]
 
 # Sweeping a cache's size once does not flush it: pages are scattered over its sets, the L2 of a large GPU is hashed and
 # in two parts, and neither evicts strictly the oldest line. Twice does.
@@ -94,19 +97,24 @@ class CpuTimer:
 
     With a `probe`, a sample during which the core was disturbed is repeated. Waiting for a quiet moment may take a
     third of all time, and up to 0.5 s at once; if the core is still disturbed then, the smallest sample counts: a
-    disturbance only slows. `l2_bytes` is that of all cores in use, which are flushed together. `before` is called,
-    untimed, ahead of every call with cold caches.
+    disturbance only slows. `l2_bytes` is that of all cores in use, which are flushed together. `before` and `after` are
+    called, untimed, before and after every flush.
     """
 
     _MOST_PATIENCE_S = 0.5
     _PATIENCE_PER_SECOND = 0.5
 
     def __init__(
-        self, l2_bytes: int, policy: Policy, probe: NeighbourProbe | None = None, before: Run = _nothing
+        self,
+        l2_bytes: int,
+        policy: FlushPolicy,
+        probe: NeighbourProbe | None = None,
+        before: Run = _nothing,
+        after: Run = _nothing,
     ) -> None:
         self._swept = torch.zeros(_SWEEPS * l2_bytes // 4, dtype=torch.int32) if policy == "cold" else None
         self._probe = probe
-        self._before = before
+        self._before, self._after = before, after
         self._patience_s = self._MOST_PATIENCE_S
         self._patient_at = time.perf_counter()
         self.slowdown = 1.0
@@ -148,6 +156,7 @@ class CpuTimer:
     def _cold(self, run: Run, swept: torch.Tensor) -> float:
         self._before()
         swept.add_(1)
+        self._after()
         return _seconds(run, 1)
 
     @staticmethod
@@ -158,15 +167,15 @@ class CpuTimer:
 class GpuTimer:
     """Time between two CUDA events around each call; all calls are queued, then the device is waited for once.
 
-    `before` is queued, untimed, ahead of every call with cold caches.
+    `before` and `after` are queued, untimed, before and after every flush.
     """
 
     slowdown = 1.0
 
-    def __init__(self, l2_bytes: int, policy: Literal["cold", "hot"], before: Run = _nothing) -> None:
+    def __init__(self, l2_bytes: int, policy: FlushPolicy, before: Run = _nothing, after: Run = _nothing) -> None:
         self._swept = torch.zeros(_SWEEPS * l2_bytes // 4, dtype=torch.int32, device="cuda")
         self._policy = policy
-        self._before = before
+        self._before, self._after = before, after
 
     def sample(self, runs: Sequence[Run]) -> list[float]:
         latencies: list[float] = []
@@ -186,6 +195,7 @@ class GpuTimer:
             if self._policy == "cold":
                 self._before()
                 self._swept.zero_()
+                self._after()
             else:
                 run()
             start.record()
@@ -264,18 +274,48 @@ def cold_timer(target: Target, before: Run) -> Timer:
     return CpuTimer(target.l2_bytes * target.threads, "cold", before=before)
 
 
-def timer_for(target: Target, policy: Policy, *, products: bool = False) -> Timer:
-    """The timer of a target on this machine; `products`: for workloads that compute matrix products.
+def timer_for(
+    target: Target, policy: Policy, *, products: bool = False, activations: Callable[[], Iterable[torch.Tensor]] = tuple
+) -> Timer:
+    """The timer of a target on this machine.
+
+    `products`: for workloads that compute matrix products. `activations`: the present inputs of the calls but for
+    weights; the policy "model" reads them before every call.
 
     Raises:
         InputError: no such policy, or not on such a target.
     """
     check_timing(policy, target)
+    if policy == "graph":
+        return GraphTimer(_l2_bytes())
+    flushed: FlushPolicy = "hot" if policy == "hot" else "cold"
+    after = partial(_read, activations) if policy == "model" else _nothing
     if target.kind == "gpu":
-        return GraphTimer(_l2_bytes()) if policy == "graph" else GpuTimer(_l2_bytes(), policy)
+        return GpuTimer(_l2_bytes(), flushed, after=after)
     # The probe covers one core only.
     probe = NeighbourProbe(products) if target.threads == 1 else None
-    return CpuTimer(target.l2_bytes * target.threads, policy, probe)
+    return CpuTimer(target.l2_bytes * target.threads, flushed, probe, after=after)
+
+
+class Operand(Protocol):
+    """A tensor as a workload, or a traced function, declares it."""
+
+    @property
+    def constant(self) -> bool:
+        """True of weights."""
+        ...
+
+
+def activations_of(operands: Sequence[Operand], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors whose operands are no weights."""
+    return [tensor for operand, tensor in zip(operands, tensors, strict=True) if not operand.constant]
+
+
+def _read(tensors: Callable[[], Iterable[torch.Tensor]]) -> None:
+    """Load tensors into the caches."""
+    for tensor in tensors():
+        # Not every element type has sums.
+        as_integers(tensor).sum(dtype=torch.int64)
 
 
 def _l2_bytes() -> int:

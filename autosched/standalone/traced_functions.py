@@ -30,12 +30,13 @@ from autosched.checking.random_inputs import indexed_sizes
 from autosched.standalone.aten import call_text, node_text, structure_text, tuple_text, value_text
 from autosched.standalone.index_arguments import indexed_dimensions
 from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, LauncherKey, call_of, check, function_text
+from autosched.standalone.prepared_values import function_of
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.capture.capture import Captured, capture
 from autosched.tracing.capture.result_memory import StridedView
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.values.tensor_reads import MemoryView, memory_view
-from autosched.tracing.values.values import Fallback, Leaf, Value
+from autosched.tracing.values.values import Fallback, Leaf, Prepared, Value
 from search_spaces import InputError
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.strides import dense_strides, same_places, span
@@ -115,7 +116,9 @@ class TracedText:
                 lines += self._launched(step.assembled)
                 continue
             (value,) = step.values
-            if isinstance(value, Fallback) and value.operation not in done:
+            if isinstance(value, Prepared):
+                lines += self._prepared(value)
+            elif isinstance(value, Fallback) and value.operation not in done:
                 done.add(value.operation)
                 lines += self._called(value)
         results = [self._read(r) for r in self.traced.results]
@@ -180,6 +183,14 @@ class TracedText:
             return [f"{self._name(value)} = {_laid_out(text, value)}"]
         made = self.names.of(operation, "results")
         return [f"{made} = {text}", *(f"{self._name(v)} = {_laid_out(f'{made}[{v.output}]', v)}" for v in same)]
+
+    def _prepared(self, value: Prepared) -> list[str]:
+        """The computation of a prepared value, once."""
+        made, compute = self._name(value), self.names.of((value, "compute"), f"{value.name}_of")
+        constants = ", ".join(self._read(c) for c in value.constants)
+        layout = f"{value.shape}, {value.memory_strides}, torch.{value.dtype}"
+        name = repr(f"{made}{self.suffix}")
+        return [*function_of(value, compute), f"{made} = _once({name}, [{constants}], {layout}, {compute})"]
 
     def _known(self, argument: Any) -> str | None:
         return self._read(argument) if isinstance(argument, Value) else None

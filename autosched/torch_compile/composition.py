@@ -15,10 +15,10 @@ import torch
 from torch import fx
 
 from autosched.planning import Call as PlannedCall
-from autosched.planning import Layout, Plan, Slot
-from autosched.torch_compile.direct_writes import Apart, Plans, PlansOfWrites, direct_writes
+from autosched.planning import Layout, Plan, Slot, Step
+from autosched.torch_compile.direct_writes import Apart, Plans, PlansOfWrites, direct_writes, in_place
+from autosched.torch_compile.fallback import Call
 from autosched.torch_compile.input_writes import write_back, writing_back
-from autosched.torch_compile.others import Call
 from autosched.torch_compile.segments import DividedGraph, Segment, attribute, results_of
 from autosched.tracing import TracedKernel
 from autosched.tracing.callables.call_arguments import CallArguments, argument_of
@@ -202,19 +202,20 @@ class _Composition:
         """The plan, and another one for writes to inputs that kernels can make themselves; copies come last."""
         draft = self._draft
 
-        def plan(slots: Sequence[Slot], copied: Sequence[int]) -> Plan:
-            steps = [*draft.steps, *([self._copies([values[n] for n in copied], copied)] if copied else [])]
-            return Plan(slots, steps, kept, self._device, graphs)
+        def plan(slots: Sequence[Slot], steps: Sequence[Step], copied: Sequence[int]) -> Plan:
+            copies = [self._copies([values[n] for n in copied], copied)] if copied else []
+            return Plan(slots, [*steps, *copies], kept, self._device, graphs)
 
         everything = range(len(values))
         direct = self._direct(values, kept)
         if not direct:
-            only = plan(draft.slots, everything)
+            only = plan(draft.slots, draft.steps, everything)
             return lambda *_: only
         slots = [replace(s, within=(direct[n], 0)) if n in direct else s for n, s in enumerate(draft.slots)]
-        without = plan(slots, [n for n in everything if self._slot(values[n]) not in direct])
+        copied = [n for n in everything if self._slot(values[n]) not in direct]
+        without = plan(slots, in_place(draft.steps, direct), copied)
         apart = Apart([_bytes(self._divided, node) for node in self._ordered], [*direct.values()])
-        return PlansOfWrites(without, lambda: plan(draft.slots, everything), apart, len(self._leaves))
+        return PlansOfWrites(without, lambda: plan(draft.slots, draft.steps, everything), apart, len(self._leaves))
 
     def _direct(self, values: Sequence[fx.Node], kept: Collection[int]) -> dict[int, int]:
         """The slots of values that may lie in the memory of inputs, and the slots of these."""

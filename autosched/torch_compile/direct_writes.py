@@ -1,20 +1,21 @@
 """Writes to inputs that kernels make themselves: the value is stored to the input's memory, and nothing is copied.
 
-A kernel may do that if nothing reads the input after it, and it does not read the input itself, or every element once
-and where it stores it.
+A kernel may do that if nothing reads the input after it, and of the input it uses at most the element that it stores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from autosched.kernels.in_place import Places, storing_in_place
 from autosched.kernels.kernel import Kernel
 from autosched.planning import Launch, Plan, Slot, Step
-from search_spaces.workloads.expressions.affine import axis_index
-from search_spaces.workloads.expressions.expression import Access, Gather
-from search_spaces.workloads.expressions.walking import walk
+from autosched.torch_compile.graphs import on_data
+from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.own_elements import uses_only_own_elements
 
 # Backends whose kernels may read and write the same element. Those in CUDA C++ and LLVM's IR tell the compiler that
 # pointers are of distinct memory, and the latter compute elements twice at the end of a dimension.
@@ -55,33 +56,44 @@ def _is_direct(steps: Sequence[Step], value: int, target: int) -> bool:
 
 
 def _reads_where_it_stores(launch: Launch, value: int, target: int) -> bool:
-    """True for a kernel of one loop nest that reads the input only for the value, and every element where it stores."""
+    """True for a kernel of one loop nest that uses of the input only the element that it stores."""
     kernel = launch.kernel
     if not isinstance(kernel, Kernel) or kernel.record.backend not in _MAY_ALIAS or launch.originals:
         return False
-    workload = kernel.workload
-    output = workload.outputs[launch.writes.index(value)]
-    stages = {stage.name: stage for stage in workload.stages}
-    axes = stages[output.name].axes
-    if any(not s.is_pointwise or {*s.axes} - {*axes} for s in workload.stages):
-        return False
-    own = tuple(axis_index(axis.name) for axis in axes)
-    # Of several outputs one may be stored before another's element is read.
-    elsewhere = [s for s in workload.stages if s.name != output.name] if len(workload.outputs) > 1 else []
-    for (slot, offset), given in zip(launch.reads, workload.inputs, strict=True):
-        if slot != target:
-            continue
-        alike = (given.shape, given.effective_strides) == (output.shape, output.effective_strides)
-        read = [e for s in workload.stages for e in walk(s.expression) if _is_of(e, given.name)]
-        if offset or not alike or any(not isinstance(e, Access) or e.index != own for e in read):
-            return False
-        if any(_is_of(e, given.name) for s in elsewhere for e in walk(s.expression)):
-            return False
-    return True
+    workload, output = kernel.workload, launch.writes.index(value)
+    begins = {workload.inputs[n].name: begin for n, (_, begin) in _places(launch, kernel, {value: target}).items()}
+    return uses_only_own_elements(workload, workload.output_names[output], begins)
 
 
-def _is_of(expression: object, name: str) -> bool:
-    return isinstance(expression, Access | Gather) and expression.tensor == name
+def _places(launch: Launch, kernel: Kernel, direct: Mapping[int, int]) -> Places:
+    """The inputs that lie in the memory of outputs."""
+    outputs = {direct[value]: n for n, value in enumerate(launch.writes) if value in direct}
+    sizes = [dtype(output.dtype).bytes for output in kernel.workload.outputs]
+    reads = [(n, outputs[slot], offset) for n, (slot, offset) in enumerate(launch.reads) if slot in outputs]
+    return {n: (output, offset // sizes[output]) for n, output, offset in reads}
+
+
+def in_place(steps: Sequence[Step], direct: Mapping[int, int]) -> list[Step]:
+    """The steps with kernels that store only what changes, for values in the memory of inputs that they read.
+
+    `direct`: by the slot of a value that of the input.
+    """
+    made = dict[tuple[int, frozenset[tuple[int, tuple[int, int]]]], Kernel | None]()
+
+    def changed(step: Step) -> Step:
+        kernel = step.kernel if isinstance(step, Launch) else None
+        if not isinstance(step, Launch) or not isinstance(kernel, Kernel):
+            return step
+        places = _places(step, kernel, direct)
+        # Launches of one code share one for this.
+        key = id(kernel.artefact), frozenset((kernel.order.index(n), place) for n, place in places.items())
+        if places and key not in made:
+            with on_data():
+                made[key] = storing_in_place(kernel, places)
+        found = made.get(key)
+        return step if found is None else replace(step, kernel=found.called_as(kernel.workload))
+
+    return [*map(changed, steps)]
 
 
 class Apart:

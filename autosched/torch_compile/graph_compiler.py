@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, fx
 
 from autosched.machine.deadline import NEVER, Deadline
+from autosched.torch_compile.alternatives import with_alternatives, with_chosen
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
+from autosched.torch_compile.fallback import Call, as_cuda_graph, fallback_for
 from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of, why_failed
-from autosched.torch_compile.kernel_cache import note, replay
-from autosched.torch_compile.library_choices import chosen, with_chosen
+from autosched.torch_compile.kernel_cache import replay
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Call, as_cuda_graph, by_others
-from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
+from autosched.torch_compile.parts import Choice, Fallbacks, Part, parts_of, reports_of
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
@@ -30,8 +30,7 @@ from autosched.torch_compile.tuning_process import TuningWork
 from autosched.torch_compile.tuning_together import tune_together
 from autosched.tracing import TracedKernel, UncheckedWarning
 from autosched.tracing.callables.stored import as_bytes
-from search_spaces import AutoschedError, InputError, LogError, Target
-from tuning_logs import TuningRecord
+from search_spaces import AutoschedError, InputError, Target
 from tuning_logs.text import first_line
 
 _log = logging.getLogger(__name__)
@@ -39,8 +38,11 @@ _log = logging.getLogger(__name__)
 # kernels, about a second a segment, to compile the segments by others, and to compare.
 _SEARCHES = 0.6
 _LOADED_S = 1.0
-# Part of the time left in which libraries are compared with kernels: others' whole segments need most of it.
-_LIBRARIES = 0.3
+# Part of the time left in which alternatives to kernels are timed: others' whole segments need most of it.
+_ALTERNATIVES = 0.3
+# A user's call that exchanges kernels tuned in the background waits so long for alternatives; it loads the kernels, and
+# times the graph by them, which takes as long.
+_WAITING_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -77,49 +79,48 @@ class GraphCompiler:
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Boxed, GraphReport]:
         deadline = Deadline.after(self.options.seconds) if self.options.tunes else NEVER
         divided = DividedGraph.of(graph, inputs, self.weights(inputs, self.kind))
-        others = Others(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
+        fallbacks = Fallbacks(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
         problems = traced_problems(divided, self.kind, self.options.allowed)
-        compared = self._until_compared(divided, others, deadline)
+        compared = self._until_compared(divided, fallbacks, deadline)
         # With strict there must be kernels.
         kernels = self.kernels(problems, compared, NEVER if self.options.strict else deadline)
-        parts, report = self._choose_parts(divided, kernels, others, deadline)
+        parts, report = self._choose_parts(divided, kernels, fallbacks, deadline)
         made = self._plan(divided, parts)
         background = self.options.background
         if background is not None and (work := self._work(problems)) is not None:
             call = TunedLater(made)
-            better = partial(self._tuned_or_as_before, background, (divided, problems, others), parts, made)
+            better = partial(self._tuned_or_as_before, background, (divided, problems, fallbacks), parts, made)
             background.add(work, lambda: call.become(better))
             return call, report
         return made, report
 
-    def _until_compared(self, divided: DividedGraph, others: Others, deadline: Deadline) -> Deadline:
+    def _until_compared(self, divided: DividedGraph, fallbacks: Fallbacks, deadline: Deadline) -> Deadline:
         """The end of searches, after which there is time to compare their kernels with others."""
         if not self.options.tunes or self.options.strict:
             return deadline
         # What users have without autosched comes first: it is needed in any case, and tells how long others compile.
-        others.of(others.whole(divided))
-        compared_s = MOST_S + sum(others.expected_s(s) + _LOADED_S for s, _ in divided.problems)
+        fallbacks.of(fallbacks.whole(divided))
+        compared_s = MOST_S + sum(fallbacks.expected_s(s) + _LOADED_S for s, _ in divided.problems)
         return deadline.part(max(_SEARCHES, 1 - compared_s / max(deadline.left_s, compared_s)))
 
     def _choose_parts(
         self,
         divided: DividedGraph,
         kernels: Mapping[str, TracedKernel | str],
-        others: Others,
+        fallbacks: Fallbacks,
         deadline: Deadline = NEVER,
     ) -> tuple[tuple[Part, ...], GraphReport]:
         if self.options.tunes and not self.options.strict:
-            kernels = self._with_libraries(divided, kernels, deadline.part(_LIBRARIES))
+            kernels = self._with_alternatives(divided, kernels, deadline.part(_ALTERNATIVES))
         choices: dict[str, Choice] = {}
-        # Those of most operators first: with others they are compared as long as there is time.
-        ordered = sorted(divided.problems, key=lambda problem: -problem[0].operators * problem[1])
-        for number, (segment, _) in enumerate(ordered):
+        ordered = _most_first(divided)
+        for number, segment in enumerate(ordered):
             share = deadline.part(1 / (1 + len(ordered) - number))
-            choices[segment.key] = self._choice(segment, kernels[segment.key], others, share)
-        parts = parts_of(divided, choices, others)
+            choices[segment.key] = self._choice(segment, kernels[segment.key], fallbacks, share)
+        parts = parts_of(divided, choices, fallbacks)
         seconds: Mapping[Maker, float] = {}
         if (len(parts) > 1 or divided.writes) and self.options.tunes and not self.options.strict:
-            parts, seconds = self._whole_or_parts(divided, parts, kernels, others, deadline)
+            parts, seconds = self._whole_or_parts(divided, parts, kernels, fallbacks, deadline)
         return parts, GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
 
     def _work(self, problems: Mapping[str, TracedProblem | str]) -> TuningWork | None:
@@ -135,15 +136,15 @@ class GraphCompiler:
     def _tuned_or_as_before(
         self,
         background: BackgroundTuning,
-        graph: tuple[DividedGraph, Mapping[str, TracedProblem | str], Others],
+        graph: tuple[DividedGraph, Mapping[str, TracedProblem | str], Fallbacks],
         before: tuple[Part, ...],
         made: Boxed,
     ) -> Boxed:
         """A graph by the kernels that logs have now, or as it was made before, whichever is faster."""
-        divided, problems, others = graph
+        divided, problems, fallbacks = graph
         try:
-            kernels = self._with_libraries(divided, self.kernels(problems, NEVER), NEVER)
-            tuned, tuned_report = self._choose_parts(divided, kernels, others)
+            kernels = self._with_alternatives(divided, self.kernels(problems, NEVER), Deadline.after(_WAITING_S))
+            tuned, tuned_report = self._choose_parts(divided, kernels, fallbacks)
             known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
             # Neither of them is what the user calls: CUDA graphs remember where inputs lay.
             calls = {name: self._call_of(divided, parts) for name, parts in (("tuned", tuned), ("before", before))}
@@ -168,10 +169,10 @@ class GraphCompiler:
 
     def _fall_back(self, graph: fx.GraphModule, inputs: Sequence[Any], why: str) -> tuple[Boxed, GraphReport]:
         """A graph that a defect leaves to others."""
-        other = by_others(graph, inputs)
-        why = "; ".join(filter(None, (why, other.failed)))
-        call = self._launched(other.call, DividedGraph(graph, tuple(inputs), frozenset(), (), graph).whole)
-        return boxed(call), GraphReport(self.kind, (PartReport(operators_of(graph), other.by, why=why),))
+        fallback = fallback_for(graph, inputs)
+        why = "; ".join(filter(None, (why, fallback.failed)))
+        call = self._launched(fallback.call, DividedGraph(graph, tuple(inputs), frozenset(), (), graph).whole)
+        return boxed(call), GraphReport(self.kind, (PartReport(operators_of(graph), fallback.by, why=why),))
 
     def kernels(
         self, problems: Mapping[str, TracedProblem | str], deadline: Deadline, last: Deadline = NEVER
@@ -204,35 +205,18 @@ class GraphCompiler:
             # A user's model runs all the same.
             return why_failed(self.kind, error)
 
-    def choose_libraries(
+    def choose_alternatives(
         self, divided: DividedGraph, problems: Mapping[str, TracedProblem | str], deadline: Deadline
     ) -> None:
-        """Note in the log which kernels of a graph a library's call replaces, as long as there is time."""
-        self._with_libraries(divided, self.kernels(problems, NEVER), deadline)
+        """Note in the log which alternatives to a graph's kernels are faster in place, as long as there is time."""
+        self._with_alternatives(divided, self.kernels(problems, NEVER), deadline)
 
-    def _with_libraries(
+    def _with_alternatives(
         self, divided: DividedGraph, kernels: Mapping[str, TracedKernel | str], deadline: Deadline
     ) -> Mapping[str, TracedKernel | str]:
-        """The kernels with calls of libraries where these are faster, which is noted in the log, until the deadline."""
-        made, records = dict(kernels), dict[str, TuningRecord]()
-        for segment, _ in divided.problems:
-            if isinstance(kernel := kernels[segment.key], TracedKernel) and not deadline.over:
-                # What is chosen for one segment is for all. Kernels have tensors that the graph closes over.
-                with on_data():
-                    known = with_chosen(kernel.noted(records)) if records else kernel
-                    found = chosen(known, partial(self._alone, segment))
-                made[segment.key] = found.kernel
-                records |= found.records
-        if records:
-            noted = [k for k in made.values() if isinstance(k, TracedKernel)]
-            try:
-                note(noted, [*records.values()], self.options.log)
-            except LogError as error:
-                # The next process chooses again.
-                _log.warning("choices of libraries are not in the log: %s", error)
-        return made
+        return with_alternatives(self.kind, _most_first(divided), kernels, self._alone, self.options.log, deadline)
 
-    def _choice(self, segment: Segment, kernel: TracedKernel | str, others: Others, deadline: Deadline) -> Choice:
+    def _choice(self, segment: Segment, kernel: TracedKernel | str, fallbacks: Fallbacks, deadline: Deadline) -> Choice:
         """The maker of a segment: the fastest, where they are timed; others as long as there is time to compile.
 
         Raises:
@@ -245,9 +229,9 @@ class GraphCompiler:
         if self.options.strict or not self.options.tunes:
             return Choice("autosched", kernel)
         made: dict[Maker, Call] = {}
-        if others.expected_s(segment) <= deadline.left_s:
-            other = others.of(segment)
-            made[other.by] = other.call
+        if fallbacks.expected_s(segment) <= deadline.left_s:
+            fallback = fallbacks.of(segment)
+            made[fallback.by] = fallback.call
         made["eager"] = segment.module.forward
         launched = {by: self._launched(call, segment) for by, call in made.items()}
         calls: dict[Maker, Call] = {"autosched": self._alone(segment, kernel), **launched}
@@ -266,13 +250,13 @@ class GraphCompiler:
         divided: DividedGraph,
         parts: tuple[Part, ...],
         kernels: Mapping[str, TracedKernel | str],
-        others: Others,
+        fallbacks: Fallbacks,
         deadline: Deadline,
     ) -> tuple[tuple[Part, ...], Mapping[Maker, float]]:
         """The parts of a graph, or the whole by others where that is faster; and the seconds of both."""
         known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
-        segment = others.whole(divided)
-        whole = others.of(segment)
+        segment = fallbacks.whole(divided)
+        whole = fallbacks.of(segment)
         left = [Part(segment, whole.call, Choice(whole.by))]
         calls: dict[Maker, Call] = {"autosched": self._call_of(divided, parts), whole.by: self._call_of(divided, left)}
         seconds = seconds_of_graph(divided, known, calls, deadline)
@@ -297,6 +281,12 @@ class GraphCompiler:
         if not self.options.graphs or isinstance(call, TracedKernel):
             return call
         return as_cuda_graph(call, segment.module, segment.examples)
+
+
+def _most_first(divided: DividedGraph) -> list[Segment]:
+    """The distinct segments, those of most operators first: they are compared as long as there is time."""
+    ordered = sorted(divided.problems, key=lambda problem: -problem[0].operators * problem[1])
+    return [segment for segment, _ in ordered]
 
 
 def _stored(problem: TracedProblem) -> tuple[bytes, Target, int] | None:

@@ -44,7 +44,7 @@ def on_data() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Allowed:
-    """What tracing may do: with `strict` it leaves no operator to PyTorch; `numerics`: as `trace` has it."""
+    """Limits of tracing: with `strict` it leaves no operator to PyTorch; `numerics`: as `trace` has it."""
 
     strict: bool = False
     numerics: Numerics = DEFAULT_NUMERICS

@@ -25,6 +25,7 @@ from autosched.machine.entries import sealed, unsealed, write_entry
 from autosched.replaying.arguments import log_path
 from autosched.replaying.replay import kernels_of_cuts, log_paths
 from autosched.replaying.replay import replay as from_logs
+from autosched.replaying.rivals import in_models
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.traced import loaded
 from search_spaces import Target, Workload
@@ -52,7 +53,7 @@ def replay(traced: TracedFunction, target: Target, *, log: str | os.PathLike[str
 def note(
     functions: Iterable[TracedKernel], records: Sequence[TuningRecord], log: str | os.PathLike[str] | None
 ) -> None:
-    """Append other records of these functions' kernels to the log that they are of. The cache has them as well then.
+    """Append records to the log that these functions' kernels are of. The cache has these kernels as well then.
 
     Raises:
         LogError: as `TuningLog.append`.
@@ -77,12 +78,12 @@ class _Logs:
 
     def __init__(self, log: str | os.PathLike[str] | None) -> None:
         self.log = log
-        self._paths = log_paths(log)
+        self.paths = log_paths(log)
         self._digests: dict[Path, str | None] = {}
 
     def digests(self, workload: Workload) -> tuple[str, ...] | None:
         """The contents of those that may have records of a workload, in order; None where that takes too long."""
-        wanted = [p for p in self._paths if any(may_hold(p, w, _POLICY) for w in (workload, workload.varying))]
+        wanted = [p for p in self.paths if any(may_hold(p, w, _POLICY) for w in (workload, workload.varying))]
         for path in wanted:
             if path not in self._digests:
                 self._digests[path] = _digest(path)
@@ -106,7 +107,7 @@ def _kernel(workload: Workload, target: Target, logs: _Logs, versions: str) -> K
     key = _key_of(workload, logs, versions)
     if key is not None and (known := _read(key, workload)) is not None:
         return known
-    kernel = from_logs(workload, target, log=logs.log)
+    kernel = in_models(from_logs(workload, target, log=logs.log), logs.paths)
     # A log that was appended to meanwhile has no entry yet.
     if key is not None and _key_of(workload, _Logs(logs.log), versions) == key:
         _store(key, kernel)

@@ -42,7 +42,7 @@ class Options:
 
     @property
     def allowed(self) -> Allowed:
-        """What tracing may do."""
+        """Limits of tracing."""
         return Allowed(self.strict, self.numerics)
 
     @property

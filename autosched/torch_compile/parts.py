@@ -12,17 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from autosched.torch_compile.fallback import Call, Fallback, fallback_for
 from autosched.torch_compile.graphs import on_data
-from autosched.torch_compile.others import Call, Other, by_others
+from autosched.torch_compile.kernel_choices import noted_cut
 from autosched.torch_compile.reports import LibraryReport, Maker, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment, results_of
 from autosched.tracing import TracedKernel
 from search_spaces.workloads.strides import same_places
+from tuning_logs.alternative import Alternative
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The maker of a segment: its `kernel`, PyTorch's operators, or, where `by` is "inductor", whatever `by_others`
+    """The maker of a segment: its `kernel`, PyTorch's operators, or, where `by` is "inductor", whatever `fallback_for`
     makes of the segment and those around it.
 
     `why`: reason that it is not autosched. `seconds`: as `PartReport`.
@@ -55,18 +57,20 @@ class Part:
             prepared_bytes=kernel.prepared_bytes,
             libraries=libraries_of(kernel),
             rewrites=tuple(kernel.rewrites),
+            rivals=_rivals_of(kernel),
+            cut=_cut_of(kernel),
         )
 
 
 @dataclass(frozen=True)
-class Others:
+class Fallbacks:
     """Segments by PyTorch, equal ones compiled once.
 
     `graphs`: they become CUDA graphs, whose first runs must not write to inputs.
     """
 
     graphs: bool = False
-    _made: dict[str, Other] = field(default_factory=dict)
+    _made: dict[str, Fallback] = field(default_factory=dict)
     # Operators and seconds of every compilation.
     _taken: list[tuple[int, float]] = field(default_factory=list)
 
@@ -74,10 +78,10 @@ class Others:
         """The graph as others compute it."""
         return divided.whole if self.graphs else divided.in_place
 
-    def of(self, segment: Segment) -> Other:
+    def of(self, segment: Segment) -> Fallback:
         if segment.key not in self._made:
             begin = time.perf_counter()
-            self._made[segment.key] = by_others(segment.module, segment.examples)
+            self._made[segment.key] = fallback_for(segment.module, segment.examples)
             self._taken.append((segment.operators, time.perf_counter() - begin))
         return self._made[segment.key]
 
@@ -89,7 +93,7 @@ class Others:
         return segment.operators * sum(s for _, s in self._taken) / max(1, operators)
 
 
-def parts_of(divided: DividedGraph, choices: Mapping[str, Choice], others: Others) -> tuple[Part, ...]:
+def parts_of(divided: DividedGraph, choices: Mapping[str, Choice], fallbacks: Fallbacks) -> tuple[Part, ...]:
     """The parts of a graph from the choices for its segments, by their keys.
 
     Inductor fuses operators across the borders of segments: those next to each other are one part.
@@ -98,7 +102,7 @@ def parts_of(divided: DividedGraph, choices: Mapping[str, Choice], others: Other
     for left, group in itertools.groupby(divided.segments, lambda s: choices[s.key].by == "inductor"):
         segments = tuple(group)
         if left:
-            found.append(_left(divided, segments, choices, others))
+            found.append(_left(divided, segments, choices, fallbacks))
         else:
             found += [_chosen(s, choices[s.key]) for s in segments]
     return tuple(found)
@@ -118,15 +122,30 @@ def libraries_of(kernel: TracedKernel) -> tuple[LibraryReport, ...]:
     return tuple(LibraryReport(w.label, c, kernel.calls_of(w.key)) for w, c in found if c is not None)
 
 
-def _left(divided: DividedGraph, segments: Sequence[Segment], choices: Mapping[str, Choice], others: Others) -> Part:
+def _rivals_of(kernel: TracedKernel) -> tuple[Alternative, ...]:
+    """The rivals among the kernels that are launched."""
+    own = [w.key for w in kernel.traced.workloads if not kernel.calls_of(w.key)]
+    found = [kernel.by_key[key].record.measurement.rival for key in own]
+    return tuple(rival for rival in found if rival is not None and rival.taken)
+
+
+def _cut_of(kernel: TracedKernel) -> Alternative | None:
+    """The cut that is launched, where another one has less time by the sum of its kernels."""
+    found = noted_cut(kernel)
+    return found[0] if found is not None and found[1] is kernel.traced else None
+
+
+def _left(
+    divided: DividedGraph, segments: Sequence[Segment], choices: Mapping[str, Choice], fallbacks: Fallbacks
+) -> Part:
     whole = divided.part(segments[0].first, segments[-1].end)
     alone = whole is divided.whole
-    made = others.whole(divided) if alone else whole
-    other = others.of(made)
-    reasons = dict.fromkeys([*(choices[s.key].why for s in segments), other.failed])
+    made = fallbacks.whole(divided) if alone else whole
+    fallback = fallbacks.of(made)
+    reasons = dict.fromkeys([*(choices[s.key].why for s in segments), fallback.failed])
     seconds = choices[whole.key].seconds if whole.key in choices else ()
-    call = other.call if other.by == "inductor" or alone else _by_operators(whole.module)
-    return Part(made, call, Choice(other.by, None, "; ".join(filter(None, reasons)), seconds))
+    call = fallback.call if fallback.by == "inductor" or alone else _by_operators(whole.module)
+    return Part(made, call, Choice(fallback.by, None, "; ".join(filter(None, reasons)), seconds))
 
 
 def _chosen(segment: Segment, choice: Choice) -> Part:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tuning_logs.library_choice import LibraryChoice
+from tuning_logs.alternative import Alternative
 
 Kind = Literal["inference", "forward", "backward"]
 Maker = Literal["autosched", "inductor", "eager"]
@@ -17,7 +17,7 @@ class LibraryReport:
     """A workload that a library computes by one call, timed against its kernel. `calls`: of it, in that place."""
 
     workload: str
-    choice: LibraryChoice
+    choice: Alternative
     calls: int
 
 
@@ -30,6 +30,7 @@ class PartReport:
     `seconds`: latency of the part by each maker that was timed. `prepared_bytes`: of copies of weights in the layouts
     of kernels, of each. `libraries`: what libraries may compute in the place of kernels, where that was timed.
     `rewrites`: algebra by which the kernels differ from what was written, and that was tried and was slower.
+    `rivals`: kernels that are launched in the place of those that were faster by themselves; `cut`: the same of all.
     """
 
     operators: int
@@ -42,6 +43,8 @@ class PartReport:
     prepared_bytes: int = 0
     libraries: tuple[LibraryReport, ...] = ()
     rewrites: tuple[str, ...] = ()
+    rivals: tuple[Alternative, ...] = ()
+    cut: Alternative | None = None
 
     def __str__(self) -> str:
         made = self._made if self.by == "autosched" else self.why
@@ -55,11 +58,14 @@ class PartReport:
 
     @property
     def _made(self) -> str:
-        """`6 kernels, 1 of 7 by cuBLAS (1.04)`."""
+        """`6 kernels, 1 of 7 by cuBLAS (1.04), 1 chosen in place (1.03)`."""
         called = [row for row in self.libraries if row.calls]
         count = self.kernels + sum(row.calls for row in called)
         calls = [f", {row.calls} of {count} by {row.choice.name} ({row.choice.ratio:.2f})" for row in called]
-        return f"{self.kernels} kernel{'s' * (self.kernels != 1)}{''.join(calls)}"
+        ratios = ", ".join(f"{rival.ratio:.2f}" for rival in self.rivals)
+        rivals = f", {len(self.rivals)} chosen in place ({ratios})" if self.rivals else ""
+        cut = f", in a cut chosen in place ({self.cut.ratio:.2f})" if self.cut else ""
+        return f"{self.kernels} kernel{'s' * (self.kernels != 1)}{''.join(calls)}{rivals}{cut}"
 
 
 @dataclass(frozen=True)

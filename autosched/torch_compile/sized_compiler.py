@@ -15,11 +15,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from autosched.machine.deadline import Deadline
 from autosched.replaying.nearest import nearest_kernels, trials_of_nearest
 from autosched.torch_compile.composition import Boxed, boxed, composed
+from autosched.torch_compile.fallback import Call, Fallback, fallback_for
 from autosched.torch_compile.graph_compiler import GraphCompiler, check_strict
 from autosched.torch_compile.graphs import computes, operators_of, weights_of, why_failed
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Call, Other, by_others
-from autosched.torch_compile.parts import Choice, Others, parts_of, reports_of
+from autosched.torch_compile.parts import Choice, Fallbacks, parts_of, reports_of
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph
@@ -41,7 +41,7 @@ class SizedCompiler:
 
     def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
         """The graph as a function of a list of its inputs, which it empties."""
-        other = None if self.options.strict else by_others(graph, inputs)
+        other = None if self.options.strict else fallback_for(graph, inputs)
         if other is not None:
             why = "; ".join(filter(None, ("its sizes change", other.failed)))
             self.inform(GraphReport(self.kind, (PartReport(operators_of(graph), other.by, why=why),)))
@@ -72,7 +72,7 @@ class _AtSizes:
     compiler: SizedCompiler
     graph: fx.GraphModule
     weights: frozenset[int]
-    other: Other | None
+    other: Fallback | None
     begun: dict[Sizes, _TracedGraph] = field(default_factory=dict)
 
     def __call__(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Boxed | None:
@@ -138,7 +138,7 @@ class _AtSizes:
         if isinstance(kernels, str):
             return kernels
         choices = {s.key: _choice(kernels.get(s.key)) for s, _ in divided.problems}
-        parts = parts_of(divided, choices, Others())
+        parts = parts_of(divided, choices, Fallbacks())
         graphs, apart = self.compiler.options.graphs, self.compiler.kind != "inference"
         whole = composed(divided, [(part.segment, part.call) for part in parts], graphs, apart)
         call = partial(_of_tensors, whole)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, fx
 
 from autosched.machine.deadline import NEVER, Deadline
-from autosched.machine.timing import interleaved, timer_for
+from autosched.machine.timing import Operand, activations_of, interleaved, timer_for
+from autosched.torch_compile.fallback import Call
 from autosched.torch_compile.graphs import on_data
-from autosched.torch_compile.others import Call
 from autosched.torch_compile.segments import DividedGraph
 from autosched.tracing import TracedKernel
 from autosched.tracing.callables.random_arguments import random_arguments, unknown_integers, with_least_integers
@@ -30,9 +30,14 @@ _SEED = 0
 Name = TypeVar("Name", bound=str)
 
 
-def rounds_of_segment(kernel: TracedKernel, calls: Mapping[Name, Call]) -> dict[Name, list[float]] | str:
-    """Seconds of every call in place of a kernel, in interleaved rounds, by name; or the reason that there are none."""
-    return _rounds(lambda: _arguments(kernel), calls, kernel.target)
+def rounds_of_segment(
+    kernel: TracedKernel, calls: Mapping[Name, Call], deadline: Deadline = NEVER
+) -> dict[Name, list[float]] | str:
+    """Seconds of every call in place of a kernel, in interleaved rounds, by name; or the reason that there are none.
+
+    As within a model: weights come from memory.
+    """
+    return _rounds(lambda: _arguments(kernel), calls, kernel.target, deadline, kernel.traced.arguments)
 
 
 def seconds_of_segment(
@@ -74,8 +79,13 @@ def _seconds(
 
 
 def _rounds(
-    draw: Callable[[], Sequence[Tensor]], calls: Mapping[Name, Call], target: Target, deadline: Deadline = NEVER
+    draw: Callable[[], Sequence[Tensor]],
+    calls: Mapping[Name, Call],
+    target: Target,
+    deadline: Deadline = NEVER,
+    operands: Sequence[Operand] | None = None,
 ) -> dict[Name, list[float]] | str:
+    """`operands`: of the calls, whose weights come from memory; None: with hot caches."""
     # PyTorch raises where integers are divisors that must not be 0, and kernels end the process.
     names = sorted(calls, key=lambda name: name == "autosched")
     gpus = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
@@ -83,8 +93,10 @@ def _rounds(
         # The user's next random numbers are as they would be without.
         with on_data(), torch.no_grad(), torch.random.fork_rng(gpus):
             given = draw()
+            activations = [] if operands is None else activations_of(operands, given)
+            timer = timer_for(target, "hot" if operands is None else "model", activations=lambda: activations)
             runs: dict[str, Callable[[], object]] = {name: partial(calls[name], *given) for name in names}
-            samples = interleaved(runs, _ROUNDS, timer_for(target, "hot"), deadline.within(MOST_S), _LEAST_ROUNDS)
+            samples = interleaved(runs, _ROUNDS, timer, deadline.within(MOST_S), _LEAST_ROUNDS)
     except Exception as error:
         # A user's model runs all the same.
         return f"{type(error).__name__}: {first_line(error)}"

@@ -30,7 +30,7 @@ from search_spaces import InputError, Target
 from tuning_logs.text import first_line
 
 _log = logging.getLogger(__name__)
-# The searches' part of the time; the rest is for comparisons with libraries, which take milliseconds a kernel.
+# The searches' part of the time; the rest is for alternatives to their kernels, which take a second each.
 _SEARCHES = 0.9
 _SKIPPED = "Dynamo skips it; autosched.compile(…, mode='max-autotune') tunes without Dynamo"
 
@@ -50,7 +50,7 @@ def tune_model(
 
     The model is called once on these inputs, by PyTorch's operators, without a gradient: its graphs for inference are
     tuned. `backward`: those of training instead, forward and backward. `numerics`: as `trace`, for inference. At last
-    the kernels are compared with calls of libraries (`library_choices`). With that log, and the same numerics,
+    alternatives to the kernels are timed in place (`alternatives`). With that log, and the same numerics,
     `torch.compile(model, backend="autosched")` then searches nothing. `target` is by default the device of the inputs,
     on a CPU with as many threads as PyTorch has: what the backend looks up. `trials` are those of all kernels together;
     each goes where it should take most off the sum of their times. `seconds` limits the time, as for `tune`.
@@ -77,10 +77,10 @@ def tune_model(
     for kind, divided, problems in () if results.interrupted else found.graphs:
         compiler = GraphCompiler(kind, Options(mode="reduce-overhead", log=log), lambda _: None)
         try:
-            compiler.choose_libraries(divided, problems, deadline)
+            compiler.choose_alternatives(divided, problems, deadline)
         except Exception as error:
             # The kernels are tuned all the same.
-            _log.warning("libraries are not compared: %s: %s", type(error).__name__, first_line(error))
+            _log.warning("alternatives are not compared: %s: %s", type(error).__name__, first_line(error))
     return results
 
 

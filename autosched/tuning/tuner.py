@@ -91,7 +91,7 @@ def tune(
     `seconds` limits the time of all this, finals included: what is being compiled or run then ends, and a kernel
     without any success goes on until it has one.
     `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is the timing policy: with "cold" or "hot"
-    caches, or launched by a CUDA "graph".
+    caches, launched by a CUDA "graph", or as within a "model": activations in the caches, weights in memory.
 
     `history` names logs for a warm start in addition to the user's own and the shipped records: a colleague's, another
     machine's (their paths, or `TuningLog`s). With `()` it starts cold: without either, though records of the same

@@ -221,7 +221,8 @@ class Interleave:
 class Store:
     """`buffer[slices] = src`, rounded to the buffer's element type; `atomic`: added to the elements there.
 
-    `streaming`: bypass the caches (CPU), evict first (GPU).
+    `streaming`: bypass the caches (CPU), evict first (GPU). `where`: the name of a tile; elements where that is 0 are
+    not written.
     """
 
     buffer: str
@@ -230,6 +231,7 @@ class Store:
     via: Literal["pointer", "descriptor"] = "pointer"
     atomic: bool = False
     streaming: bool = False
+    where: str = ""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -380,6 +382,8 @@ def read(statement: Statement) -> tuple[str, ...]:
             return (dst.name, a, b)
         case Reduce(src=src) | Regroup(src=src) | Split(src=src) | Deinterleave(src=src):
             return (src,)
+        case Store(src=src, where=where) if where:
+            return (src, where)
         case Store(src=src) | View(src=src):
             return (src,)
         case Scan(srcs=srcs):

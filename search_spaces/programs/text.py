@@ -112,7 +112,8 @@ def _statement_text(s: Statement, tiles: Mapping[str, Tile]) -> str:
             how = [w for w in (s.via if s.via != "pointer" else "", "atomic add" if s.atomic else "") if w]
             how += ["streaming"] if s.streaming else []
             how += [f"as {', '.join(s.axes)}"] if _turned(s.axes, tiles[s.src].axes) else []
-            return f"store {s.buffer}[{_slices(s.slices)}] = {s.src}{_note(how)}"
+            chosen = f" where {s.where}" if s.where else ""
+            return f"store {s.buffer}[{_slices(s.slices)}] = {s.src}{chosen}{_note(how)}"
         case Prefetch():
             return f"prefetch {s.buffer}[{_slices(s.slices)}]"
         case For():

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -332,6 +332,8 @@ def _tiled(
     axes that one is better with which tiles may be ranges of rows and columns: of channels, not of a window's taps.
     """
     kept = {x.name for x in (*rows, *columns)}
+    # One access for each way in which indices depend on axes: those of a concatenation differ in offsets.
+    read_alike = {tuple(i.axes for i in a.index): a for a in read}.values()
     adjacent = _adjacent(workload, read)
 
     def long(axis: Axis) -> int:
@@ -341,13 +343,13 @@ def _tiled(
         names = {x.name for x in chosen}
         length = math.prod(map(long, chosen))
         places = tuple(axes.index(x) for axes, x in zip((rows, columns, reduced), chosen, strict=True))
-        sliced, ranged = (_are_sliced(read, tiled) for tiled in (names, {*kept, chosen[2].name}))
+        sliced, ranged = (_are_sliced(read_alike, tiled) for tiled in (names, {*kept, chosen[2].name}))
         return sliced, length, ranged, places
 
     return max(itertools.product(rows, columns, reduced), key=worth)
 
 
-def _are_sliced(read: Sequence[Access], tiled: Collection[str]) -> bool:
+def _are_sliced(read: Iterable[Access], tiled: Collection[str]) -> bool:
     return not any(why_not_sliced(a, tiled) for a in read)
 
 

@@ -1,6 +1,6 @@
 """How long tracing takes: whole models, recurrent nets written as loops, and gradients; and how it grows.
 
-python tests/figures/tracing_time.py                    the table; needs `transformers`, `timm` and `torchvision`
+python tests/figures/tracing_time.py                    the table; needs `transformers` and `timm`
 python tests/figures/tracing_time.py ViT-B LSTM …       some of its rows
 python tests/figures/tracing_time.py --growth           the same of twice the layers or steps
 python tests/figures/tracing_time.py --profile ViT-B    where the time of one goes, in this process
@@ -20,9 +20,11 @@ import multiprocessing
 import os
 import pstats
 import queue
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,6 +40,9 @@ from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph
 from search_spaces import target_named
+
+sys.path.append(str(Path(__file__).parent / "suites"))
+from configured import allow_no_torchvision
 
 # A row that takes longer is ended.
 _LIMIT_S = 150
@@ -67,15 +72,10 @@ def images(model: nn.Module, size: int = 224) -> Case:
 
 
 def timm_model(name: str, size: int = 224, **options: Any) -> Case:
+    allow_no_torchvision()
     import timm
 
     return images(timm.create_model(name, pretrained=False, **options), size)
-
-
-def densenet(name: str) -> Case:
-    import torchvision
-
-    return images(getattr(torchvision.models, name)(weights=None))
 
 
 def from_config(config: Any, names: Sequence[str], *inputs: Tensor) -> Case:
@@ -115,12 +115,14 @@ def data2vec(layers: int = 12) -> Case:
 
 
 def mixer(layers: int = 8) -> Case:
+    allow_no_torchvision()
     from timm.models.mlp_mixer import MlpMixer
 
     return images(MlpMixer(num_blocks=layers))
 
 
 def vision_transformer(width: int, depth: int, heads: int, patch: int = 16) -> Case:
+    allow_no_torchvision()
     from timm.models.vision_transformer import VisionTransformer
 
     return images(VisionTransformer(embed_dim=width, depth=depth, num_heads=heads, patch_size=patch))
@@ -183,8 +185,8 @@ def ssim(x: Tensor, y: Tensor) -> Tensor:
 
 
 CASES: dict[str, Callable[[], Case]] = {
-    "DenseNet-121": lambda: densenet("densenet121"),
-    "DenseNet-201": lambda: densenet("densenet201"),
+    "DenseNet-121": lambda: timm_model("densenet121"),
+    "DenseNet-201": lambda: timm_model("densenet201"),
     "SigLIP-base": siglip,
     "KoELECTRA-small": koelectra,
     "data2vec-vision": data2vec,
@@ -244,10 +246,10 @@ def vit_large() -> tuple[Callable[..., Any], Tensor]:
 
 
 def densenet_201(dtype: torch.dtype) -> tuple[Callable[..., Any], Tensor]:
-    import torchvision
+    allow_no_torchvision()
+    import timm
 
-    images = torch.empty(8, 3, 224, 224, dtype=dtype)
-    return torchvision.models.densenet201(weights=None).to(dtype).eval(), images
+    return timm.create_model("densenet201", dtype=dtype).eval(), torch.empty(8, 3, 224, 224, dtype=dtype)
 
 
 # Called without data.

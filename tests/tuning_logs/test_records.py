@@ -11,7 +11,7 @@ from search_spaces import DataError, Schedule, Target, Workload, ops, target_nam
 from search_spaces.devices.target import cpu
 from search_spaces.schedules.knobs import KnobValue
 from tuning_logs import STATUSES, CompileFacts, Measurement, Provenance, TuningRecord
-from tuning_logs.library_choice import LibraryChoice
+from tuning_logs.alternative import Alternative
 
 CPU = cpu("A CPU", lanes=16, threads=2, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
 
@@ -40,7 +40,7 @@ schedules = st.builds(
 facts = st.builds(CompileFacts, st.floats(0, 100), st.none() | st.integers(0, 255), st.none() | st.integers(0, 10**6))
 latencies = st.floats(1e-7, 10).map(lambda t: float(f"{t:.6g}"))
 ratios = st.floats(0.01, 100).map(lambda t: float(f"{t:.4g}"))
-libraries = st.builds(LibraryChoice, names, ratios, ratios, ratios, st.booleans())
+alternatives = st.builds(Alternative, names, ratios, ratios, ratios, st.booleans())
 successes = st.builds(
     Measurement,
     st.just("ok"),
@@ -49,7 +49,9 @@ successes = st.builds(
     st.none() | facts,
     st.none() | st.floats(0, 1).map(lambda e: float(f"{e:.4g}")),
     st.floats(0, 100).map(lambda t: round(t, 6)),
-    library=st.none() | libraries,
+    library=st.none() | alternatives,
+    rival=st.none() | alternatives,
+    cut=st.none() | alternatives,
 )
 failures = st.builds(
     Measurement, st.sampled_from([s for s in STATUSES if s != "ok"]), st.just(()), st.text(max_size=40)
@@ -112,11 +114,12 @@ def test_knobs_and_figures_of_devices_are_read_by_their_older_names() -> None:
     assert schedule.values == (("m", (2, 64)), ("subtiles", 4), ("per_sm", 2))
 
 
-@pytest.mark.parametrize("library", [3, {}, {**LibraryChoice("MKL", 1.0, 0.9, 1.1, True).to_json(), "taken": 1}])
-def test_a_choice_of_a_library_that_is_none_is_refused(library: object) -> None:
+@pytest.mark.parametrize("member", ["library", "rival", "cut"])
+@pytest.mark.parametrize("given", [3, {}, {**Alternative("MKL", 1.0, 0.9, 1.1, True).to_json(), "taken": 1}])
+def test_an_alternative_that_is_none_is_refused(member: str, given: object) -> None:
     line = CASE.to_json()
-    line["measurement"]["library"] = library
-    with pytest.raises(DataError, match="library"):
+    line["measurement"][member] = given
+    with pytest.raises(DataError, match=member):
         TuningRecord.from_json(line)
 
 

@@ -14,6 +14,7 @@ from log_records import A100, H200, SMALL, line_of, record, tiles
 from recorded_tables import small_table
 from search_spaces import LogError, Schedule, ops
 from tuning_logs import Measurement, TuningLog, TuningRecord, Versions
+from tuning_logs.alternative import Alternative
 from tuning_logs.exchange.files import write_table
 from tuning_logs.packing import write_packed
 from tuning_logs.several.differences import differences
@@ -52,6 +53,14 @@ def test_a_merged_log_holds_every_measurement_once_by_time(tmp_path: Path) -> No
 
 def test_of_two_copies_the_one_with_the_reason_of_a_failure_stays() -> None:
     assert [r.measurement.detail for r in merged([at(1.0, 16, "x"), at(1.0, 16, "too slow")])] == ["too slow"]
+
+
+def test_of_two_copies_the_one_with_alternatives_stays() -> None:
+    timed = dataclasses.replace(
+        at(1.0, 16), measurement=Measurement("ok", (1e-3,), rival=Alternative("a", 1.0, 1.0, 1.0))
+    )
+    plain = dataclasses.replace(timed, measurement=Measurement("ok", (1e-3,)))
+    assert merged([plain, timed, plain]) == [timed]
 
 
 def test_a_log_of_another_version_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def merged(records: Iterable[TuningRecord]) -> list[TuningRecord]:
     """Each measurement once, by time; at equal times, in the order given.
 
     Of copies the most complete one is kept: exported ones lack the reasons of failures, and imported ones the mark of
-    finals; and a record is written again once a library's call has been timed.
+    finals; and a record is written again once alternatives to its kernel have been timed.
     """
     kept: dict[Hashable, TuningRecord] = {}
     for record in records:
@@ -97,7 +97,7 @@ def _identity(record: TuningRecord) -> Hashable:
     return record.key, schedule, round(provenance.unix_s, 6), provenance.policy, measured.status, latencies
 
 
-def _completeness(record: TuningRecord) -> tuple[bool, bool, int]:
+def _completeness(record: TuningRecord) -> tuple[bool, int, int]:
     """Sort key: the record's information that copies may lack."""
     measured = record.measurement
-    return record.provenance.finals > 0, measured.library is not None, len(measured.detail)
+    return record.provenance.finals > 0, len(measured.alternatives), len(measured.detail)

@@ -51,6 +51,8 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
     if any(s.atomic for s in stores):
         raise CompileError("atomic stores are not available on a CPU; programs own their output")
+    if any(s.where for s in stores):
+        raise CompileError("only some elements of a tile are stored; a CPU's kernels store all")
     if any(isinstance(s, For) and (s.until or s.since) for s in statements(kernel.body)):
         raise CompileError("loops that share iterations are for GPUs; a CPU's have all of them")
     names = [b.name for b in program.given]

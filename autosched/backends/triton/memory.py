@@ -108,7 +108,10 @@ class MemoryPrinter:
             return
         pointer = self.parameters.pointers[buffer.name]
         place = self.indexing.place(pointer, address, axes, stored=True)
-        mask = [f"mask={place.mask}"] if place.mask else []
+        tests = [place.mask] if place.mask else []
+        if s.where:
+            tests.append(f"({self.tiles.operand(self.tiles[s.where], axes, 'float32')} != 0)")
+        mask = [f"mask={' & '.join(tests)}"] if tests else []
         if s.atomic:
             self.block.write(call("tl.atomic_add", place.pointer, value, *mask, 'sem="relaxed"'))
             return

@@ -18,7 +18,7 @@ from autosched.baselines.baselines import library_call, library_settings
 from autosched.checking.random_inputs import empty
 from autosched.checking.trial_data import Failed
 from autosched.machine import memory
-from autosched.machine.timing import interleaved, timer_for
+from autosched.machine.timing import activations_of, interleaved, timer_for
 from autosched.measuring.local.jobs import (
     Contest,
     Job,
@@ -151,9 +151,14 @@ class Workbench:
         self._backends = backends
         self._setup = setup
         self._device = torch.device("cuda" if setup.target.kind == "gpu" else "cpu")
-        self._timer = timer_for(setup.target, task.policy, products=bool(task.workload.contracted))
+        self._timer = timer_for(
+            setup.target, task.policy, products=bool(task.workload.contracted), activations=self._activations
+        )
         self._repeats = REPEATS[setup.target.kind]
         self._check = KernelCheck(task.workload, self._device, memory.trial_bytes())
+
+    def _activations(self) -> list[torch.Tensor]:
+        return activations_of(self.task.workload.inputs, self._check.data.inputs.tensors)
 
     def prepare(self, seed: int) -> float | None:
         """Draw inputs and evaluate the reference; the library's latency, None where it lacks the operator.

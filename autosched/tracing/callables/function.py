@@ -18,7 +18,7 @@ from autosched.tracing.capture.closed_over import Slot, name_of
 from autosched.tracing.capture.result_memory import ResultMemory
 from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.capture.scans import LIBRARY
-from autosched.tracing.fusion.costs import cost
+from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost
 from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, partitions, why_too_large
 from autosched.tracing.fusion.region_kernels import RegionKernels
 from autosched.tracing.rewriting.alternatives import alternatives
@@ -118,8 +118,9 @@ class TracedFunction:
         """The function with those of its cuts that may be the fastest: the others would take time from their search."""
         least = min(cut.cost for cut in self.cuts)
         cheapest = sorted(cut.cost for cut in self.cuts)[:_MOST_CUTS]
-        most = min(_MOST_COST * least, cheapest[-1])
-        first, *others = [cut for cut in self.cuts if cut.cost <= most]
+        # Launches take less time on some devices.
+        worth = [cut.cost - LAUNCH_BYTES * len(cut.launched) <= _MOST_COST * least for cut in self.cuts]
+        first, *others = [c for c, may_be in zip(self.cuts, worth, strict=True) if may_be and c.cost <= cheapest[-1]]
         if len(others) == len(self.other_cuts):
             return self
         return replace(first, other_cuts=tuple(others), again=self.again)

@@ -32,12 +32,12 @@ def key_of(parts: Sequence[TracedFunction], target: Target | None) -> str:
     Data of constants is not in it. `parts`: for a function with its gradient, both directions.
     """
     versions = (("torch", str(torch.__version__)),) if target is None else environment(target)
-    made = [(part.captured, *_wiring(part)) for part in parts]
+    made = [(part.captured, *wiring(part)) for part in parts]
     whole = (_CHECK, made, target and target.key, versions, code_hash("search_spaces", "autosched.tracing"))
     return hashlib.sha256(repr(whole).encode()).hexdigest()[:_KEY_DIGITS]
 
 
-def _wiring(traced: TracedFunction) -> Iterator[tuple[Any, ...]]:
+def wiring(traced: TracedFunction) -> Iterator[tuple[Any, ...]]:
     """The values in memory, the steps on them, and the results, by positions in a list."""
     places = {v: n for n, v in enumerate(dict.fromkeys([*traced.leaves, *traced.made]))}
     for leaf in traced.leaves:

@@ -23,7 +23,6 @@ from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.values.values import Prepared, Value
 from search_spaces import InputError, Target, Workload
 from search_spaces.workloads.strides import same_places
-from tuning_logs import TuningRecord
 
 _BREAKS_GRAPHS = "the kernels of a traced function are no operator; those of one workload are, autosched.Kernel"
 
@@ -140,10 +139,9 @@ class TracedKernel:
             made.first_use = self.first_use
         return made
 
-    def noted(self, records: Mapping[str, TuningRecord]) -> TracedKernel:
-        """The same with these records of its kernels, by the keys of workloads."""
-        again = {key: k.noted(records[key]) if key in records else k for key, k in self.by_key.items()}
-        return self._made(again)
+    def with_kernels(self, kernels: Mapping[str, Kernel]) -> TracedKernel:
+        """The function by these kernels, by the keys of workloads, in the place of its own."""
+        return self._made({key: kernels.get(key, own) for key, own in self.by_key.items()})
 
     def _made(self, kernels: Mapping[str, Kernel]) -> TracedKernel:
         made = TracedKernel(self.traced, kernels, self.library, self.cuts)

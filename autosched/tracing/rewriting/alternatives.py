@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from autosched.tracing.fusion.regions import below
 from autosched.tracing.rewriting.equalities import Equalities
@@ -19,10 +20,16 @@ _MOST_NEW = 2000
 
 @dataclass(frozen=True, eq=False)
 class Rewrite:
-    """A rule applied at one place."""
+    """A rule applied at one place; `needs`: those that made values which it is about."""
 
     rule: Rule
     match: Match
+    needs: tuple[Rewrite, ...] = ()
+
+    @cached_property
+    def all(self) -> frozenset[Rewrite]:
+        """Itself, and all that it needs."""
+        return frozenset([self]).union(*(r.all for r in self.needs))
 
     def __str__(self) -> str:
         changed = ", ".join(before.name for before, _ in self.match.pairs)
@@ -41,12 +48,20 @@ def rewrites_of(results: Sequence[Value], rules: Sequence[Rule]) -> tuple[Equali
     """The places where rules apply, in rounds: those of a later one may be within what an earlier one has made."""
     equalities = Equalities(results, _MOST_NEW)
     found: list[Rewrite] = []
+    makers: dict[Value, Rewrite] = {}
     for _ in range(_ROUNDS):
-        new = [Rewrite(rule, m) for rule in rules for m in rule.matches(equalities)]
+        matches = [(rule, m) for rule in rules for m in rule.matches(equalities)]
         before = len(found)
-        for rewrite in new:
-            merged = [equalities.merge(*pair) for pair in rewrite.match.pairs] if not equalities.full else []
+        for rule, match in matches:
+            if equalities.full:
+                break
+            ends = [v for pair in match.pairs for v in pair]
+            new = equalities.add(ends)
+            merged = [equalities.merge(*pair) for pair in match.pairs]
             if any(merged):
+                about = [*ends, *(o for v in new for o in v.operands)]
+                rewrite = Rewrite(rule, match, tuple(dict.fromkeys(makers[v] for v in about if v in makers)))
+                makers |= dict.fromkeys(new, rewrite)
                 found.append(rewrite)
         equalities.rebuild()
         if len(found) == before:
@@ -61,8 +76,8 @@ def alternative(results: Sequence[Value], equalities: Equalities, rewrites: Sequ
     for rewrite in rewrites:
         for before, after in rewrite.match.pairs:
             number = equalities.number(before)
-            # What lies in memory already is read there.
-            if number not in replaced and not isinstance(equalities.forms(before)[0], Leaf):
+            # What lies in memory already is read there. Matches of later rounds are made of what earlier ones made.
+            if not isinstance(equalities.forms(before)[0], Leaf):
                 replaced[number], used[number] = after, rewrite
     made = _made(results, equalities, replaced)
     while isinstance(made, _Cycle):
@@ -71,8 +86,8 @@ def alternative(results: Sequence[Value], equalities: Equalities, rewrites: Sequ
     found = tuple(made[equalities.number(r)] for r in results)
     if all(a is b for a, b in zip(found, results, strict=True)):
         return None
-    reached = [rewrite for rewrite in rewrites if any(used.get(n) is rewrite for n in made)]
-    return Alternative(found, tuple(reached))
+    reached = {r for n in made if n in used for r in used[n].all}
+    return Alternative(found, tuple(rewrite for rewrite in rewrites if rewrite in reached))
 
 
 @dataclass(frozen=True)
@@ -123,7 +138,7 @@ def alternatives(results: Sequence[Value], rules: Sequence[Rule], most: int = 4)
     """At most so many other ways to compute the results: with all rewrites, and with those of each rule alone."""
     equalities, found = rewrites_of(results, rules)
     given = set(below(results))
-    alone = [[r for r in found if r.rule is rule] for rule in dict.fromkeys(r.rule for r in found)]
+    alone = [[r for r in found if {n.rule for n in r.all} == {rule}] for rule in dict.fromkeys(r.rule for r in found)]
     sets = [found, *(alone if len(alone) > 1 else [])]
     made = [a for each in sets if each and (a := alternative(results, equalities, each)) is not None]
     return [replace(a, results=with_prepared(a.results, given)) for a in made[:most]]

@@ -16,7 +16,8 @@ from autosched.tracing.values.values import Value
 class Equalities:
     """Classes of equal values, over the values below some results.
 
-    `full`: True when `most` terms were added to those; further ones are not taken.
+    `full`: True when `most` terms were added to those; further ones are not taken. `results`: the numbers of their
+    classes.
     """
 
     def __init__(self, results: Sequence[Value], most: int) -> None:
@@ -24,6 +25,7 @@ class Equalities:
         self._classes: dict[Value, int] = {}
         self._keys: dict[Hashable, Value] = {}
         self._forms: dict[int, dict[Value, None]] = {}
+        self._results = tuple(results)
         self.add(results)
         self._most = len(self) + most
 
@@ -31,8 +33,13 @@ class Equalities:
     def full(self) -> bool:
         return len(self) >= self._most
 
-    def add(self, results: Iterable[Value]) -> None:
-        """Take in these values, and those that they are computed from."""
+    @property
+    def results(self) -> frozenset[int]:
+        return frozenset(map(self.number, self._results))
+
+    def add(self, results: Iterable[Value]) -> list[Value]:
+        """Take in these values, and those that they are computed from; the new terms among them."""
+        new = []
         for value in below(list(results)):
             if value in self._classes:
                 continue
@@ -43,6 +50,8 @@ class Equalities:
             self._classes[value] = len(self._above)
             self._forms[len(self._above)] = {value: None}
             self._above.append(len(self._above))
+            new.append(value)
+        return new
 
     def number(self, value: Value) -> int:
         """The number of a value's class."""
@@ -50,6 +59,9 @@ class Equalities:
         while self._above[here] != here:
             self._above[here] = here = self._above[self._above[here]]
         return here
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._classes
 
     def are_equal(self, a: Value, b: Value) -> bool:
         return self.number(a) == self.number(b)

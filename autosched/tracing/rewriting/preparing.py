@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from autosched.tracing.fusion.regions import below
-from autosched.tracing.rewriting.terms import Operations, takes_other_operands, with_operands
+from autosched.tracing.rewriting.terms import (
+    Operations,
+    is_computed_from_nothing,
+    takes_other_operands,
+    with_operands,
+)
 from autosched.tracing.values.values import Prepared, Value, View
 
 
@@ -20,8 +25,12 @@ def with_prepared(results: Sequence[Value], given: Container[Value]) -> tuple[Va
     """
     values = list(below(results))
     constants: set[Value] = set()
+    numbers: set[Value] = set()
     for value in values:
-        if value.constant or (takes_other_operands(value) and value.operands and constants >= {*value.operands}):
+        known = takes_other_operands(value) and constants | numbers >= {*value.operands}
+        if is_computed_from_nothing(value) or (known and numbers >= {*value.operands}):
+            numbers.add(value)
+        elif value.constant or known:
             constants.add(value)
     made: dict[Value, Value] = {}
     operations = Operations()

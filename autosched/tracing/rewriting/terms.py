@@ -103,16 +103,22 @@ def takes_other_operands(value: Value) -> bool:
     return isinstance(value, Pointwise | Reduced | View | Padded | Product | Joined | InParts | Gathered)
 
 
+def is_computed_from_nothing(value: Value) -> bool:
+    """True for numbers and positions."""
+    return isinstance(value, Pointwise | Arange) and not value.operands
+
+
 def is_constant(value: Value) -> bool:
-    """True if all that a value is computed from is constant, and something is."""
-    rest, seen = [value], {value}
+    """True if all that a value is computed from is constant, and something is in memory."""
+    rest, seen, in_memory = [value], {value}, False
     while rest:
         here = rest.pop()
-        if here.constant:
+        if here.constant or is_computed_from_nothing(here):
+            in_memory |= here.constant
             continue
         if not here.operands or not takes_other_operands(here):
             return False
         new = [o for o in here.operands if o not in seen]
         seen.update(new)
         rest += new
-    return True
+    return in_memory

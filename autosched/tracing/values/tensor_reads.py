@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
-from autosched.tracing.values.values import Value, View
+from autosched.tracing.values.values import Value, View, ViewKind
 from search_spaces import AutoschedError, InputError
 from search_spaces.workloads.strides import check_strides, span
 
@@ -119,10 +121,20 @@ def base_of(value: Value, stored: Mapping[Value, tuple[int, ...]]) -> Value:
 
 def placed(views: Sequence[View], strides: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
     """Strides and offset of the first view of a tensor in memory; None where no strides make it."""
-    tensor = torch.empty_strided(views[-1].argument.shape, strides, device="meta")
-    try:
-        for view in reversed(views):
-            tensor = view.kind.apply(tensor)
-    except RuntimeError:
-        return None
-    return tuple(tensor.stride()), int(tensor.storage_offset())
+    return _placed(tuple(v.kind for v in views), views[-1].argument.shape, strides)
+
+
+# A graph of a thousand operators asks for some hundred views, each many times.
+@functools.lru_cache(4096)
+def _placed(
+    kinds: tuple[ViewKind, ...], shape: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[tuple[int, ...], int] | None:
+    # Within AOTAutograd a view goes through its modes, and through PyTorch's rules in Python.
+    with _disable_current_modes(), torch._C._DisablePythonDispatcher():
+        tensor = torch.empty_strided(shape, strides, device="meta")
+        try:
+            for kind in reversed(kinds):
+                tensor = kind.apply(tensor)
+        except RuntimeError:
+            return None
+        return tuple(tensor.stride()), int(tensor.storage_offset())

@@ -308,10 +308,13 @@ class OneProgram:
         (tile, stored), element = self.tiles[s.src], place.buffer.dtype
         values = np.broadcast_to(_aligned(stored, tile.axes, s.axes), [*sliced(s.slices).values()])
         part = self._part(target, s.slices)
-        if part is not None and values.ndim and not s.atomic:
+        if part is not None and values.ndim and not (s.atomic or s.where):
             part[...] = round_to(values, element)
             return
         index, inside = self._elements(place, s.axes)
+        if s.where:
+            chosen, marks = self.tiles[s.where]
+            inside = inside & (_aligned(marks, chosen.axes, s.axes) != 0)
         there = np.broadcast_to(inside, values.shape)
         # One number, as a vector of one.
         at = tuple(np.broadcast_to(i, values.shape)[there] for i in index) or (np.zeros(1, dtype=np.int64),)

@@ -83,7 +83,7 @@ def split_axes(lines: Mapping[str, Line]) -> None:
     )
     while (
         any(_split_for_stages(line, lines) for line in lines.values())
-        or any(_split_for_tensor(tensor, lines.values()) for tensor in tensors)
+        or any(map(_split_for_tensor, _reads_of(tensors, lines.values())))
         or any(_split_as(line, other) for line in lines.values() for other in lines.values())
         or any(_split_beside(line, other) for line in lines.values() for other in lines.values())
     ):
@@ -108,9 +108,18 @@ def _split_for_stages(reader: Line, lines: Mapping[str, Line]) -> bool:
     return False
 
 
-def _split_for_tensor(tensor: str, lines: Iterable[Line]) -> bool:
+def _reads_of(tensors: Iterable[str], lines: Iterable[Line]) -> Iterable[list[tuple[Line, Affine]]]:
+    """The addresses at which lines read each of the tensors."""
+    reads: dict[str, list[tuple[Line, Affine]]] = {name: [] for name in tensors}
+    for line in lines:
+        for access in distinct_accesses(line.expression):
+            if access.tensor in reads:
+                reads[access.tensor].append((line, unguarded(access)))
+    return reads.values()
+
+
+def _split_for_tensor(reads: Sequence[tuple[Line, Affine]]) -> bool:
     """Split an axis along which an input is read across the digits of other reads; True if one was split."""
-    reads = [(x, unguarded(a)) for x in lines for a in distinct_accesses(x.expression) if a.tensor == tensor]
     bounds = {
         bound
         for line, address in reads

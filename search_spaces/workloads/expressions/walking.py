@@ -119,19 +119,17 @@ def rewritten(expression: Expression, change: Callable[[Expression], Expression 
     known: dict[int, Expression] = {}
 
     def visited(e: Expression) -> Expression:
-        made = known.get(id(e))
+        made = known.get(id(e)) or change(e)
         if made is None:
-            made = known[id(e)] = change(e) or replaced(e)
+            made = e
+            if isinstance(e, Apply):
+                within = tuple(map(visited, e.arguments))
+                # An unchanged part stays the same object, with its cached results.
+                made = e if all(map(operator.is_, within, e.arguments)) else Apply(e.operator, within)
+            elif isinstance(e, Gather):
+                made = Gather(e.tensor, tuple(i if isinstance(i, Affine) else visited(i) for i in e.index))
+        known[id(e)] = made
         return made
-
-    def replaced(e: Expression) -> Expression:
-        if isinstance(e, Apply):
-            made = tuple(map(visited, e.arguments))
-            # An unchanged part stays the same object, with its cached results.
-            return e if all(map(operator.is_, made, e.arguments)) else Apply(e.operator, made)
-        if isinstance(e, Gather):
-            return Gather(e.tensor, tuple(i if isinstance(i, Affine) else visited(i) for i in e.index))
-        return e
 
     return visited(expression)
 

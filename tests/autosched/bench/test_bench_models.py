@@ -21,7 +21,7 @@ from autosched.bench.models.table import best_other_ratio, model_lines
 from autosched.bench.models.ways import WayOptions, run_by
 from autosched.cli.arguments import INTERRUPTED
 from autosched.cli.commands import app
-from autosched.torch_compile import others
+from autosched.torch_compile import fallback
 from search_spaces import InputError
 
 SUITE = """
@@ -37,7 +37,7 @@ MODELS = {
 @pytest.fixture(autouse=True)
 def _without_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its compilation in C++ takes seconds."""
-    monkeypatch.setattr(others, "why_no_inductor", lambda inputs: "left out of this test")
+    monkeypatch.setattr(fallback, "why_no_inductor", lambda inputs: "left out of this test")
 
 
 def suite_file(folder: Path, text: str = SUITE) -> Path:

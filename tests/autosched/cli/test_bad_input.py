@@ -45,7 +45,7 @@ def log(tmp_path: Path) -> Path:
             {"target": "v100", "backend": "triton"},
             r"backend 'triton' makes no kernels for Tesla V100-SXM2-16GB \(sm_70\); expected 'cuda'",
         ),
-        ({"policy": "lukewarm"}, r"unknown timing policy 'lukewarm' \(allowed: cold, graph, hot\)"),
+        ({"policy": "lukewarm"}, r"unknown timing policy 'lukewarm' \(allowed: cold, graph, hot, model\)"),
         ({"trials": 0}, "trials=0; expected an integer of at least 1"),
         ({"trials": -5}, "trials=-5; expected"),
         ({"seed": 2**63}, "seed=9223372036854775808; expected an integer of at most"),

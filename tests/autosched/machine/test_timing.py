@@ -8,12 +8,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import autosched
 import best_spaces
@@ -27,12 +29,15 @@ from autosched.machine.timing import (
     Run,
     Timer,
     WatchedTimer,
+    activations_of,
     graph_launches,
     interleaved,
     timer_for,
 )
 from autosched.measuring import LocalMeasurer
-from search_spaces import InputError, ops, target_named
+from search_spaces import InputError, Target, ops, target_named
+from search_spaces.workloads.stages import Tensor
+from tuning_logs import TuningLog
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -94,7 +99,7 @@ def test_a_cold_sample_is_a_single_call() -> None:
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.parametrize("policy", ["cold", "hot"])
+@pytest.mark.parametrize("policy", ["cold", "hot", "model"])
 def test_the_time_of_a_copy_on_a_gpu_is_that_of_its_bytes_and_of_nothing_else(policy: Policy) -> None:
     """Launches from Python take longer than these 4 MiB take to copy; the device must not be seen waiting for them."""
     target = gpu_target()
@@ -103,12 +108,12 @@ def test_the_time_of_a_copy_on_a_gpu_is_that_of_its_bytes_and_of_nothing_else(po
     copy.copy_(source)
     found = statistics.median(timer_for(target, policy).sample([lambda: copy.copy_(source)] * 50))
     least_s = 2 * source.nbytes / target.memory_bytes_per_s
-    assert (0.9 * least_s if policy == "cold" else 0) < found < least_s + 8e-6
+    assert (0 if policy == "hot" else 0.9 * least_s) < found < least_s + 8e-6
 
 
 def test_an_unknown_policy_is_refused_with_what_is_allowed() -> None:
     with pytest.raises(
-        InputError, match=r"unknown timing policy 'cool'; did you mean 'cold'\? \(allowed: cold, graph, hot\)"
+        InputError, match=r"unknown timing policy 'cool'; did you mean 'cold'\? \(allowed: cold, graph, hot, model\)"
     ):
         timer_for(cpu_target(), "cool")  # type: ignore[arg-type]  # no policy, on purpose
 
@@ -132,11 +137,53 @@ def test_graphs_are_refused_on_a_cpu_and_named_as_allowed_on_a_gpu() -> None:
 
 
 def test_policies_read_as_words() -> None:
-    assert [policy_text(p) for p in ("cold", "hot", "graph")] == [
+    assert [policy_text(p) for p in ("cold", "hot", "graph", "model")] == [
         "cold caches",
         "hot caches",
         "hot caches in a CUDA graph",
+        "activations in the caches and weights in memory",
     ]
+
+
+class Operation(TorchDispatchMode):
+    """Notes every operator with the data of its first argument, and computes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, int]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append((func.overloadpacket.__name__, args[0].data_ptr()))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn, torch.bool])
+def test_as_within_a_model_activations_are_read_after_the_flush_and_weights_are_not(dtype: torch.dtype) -> None:
+    operands = [Tensor("x", (8,), "float32"), Tensor("w", (8,), "float32", constant=True)]
+    x, w = torch.zeros(8, dtype=dtype), torch.zeros(8)
+    timer = timer_for(cpu_target(), "model", activations=lambda: activations_of(operands, [x, w]))
+    with Operation() as noted:
+        timer.sample([lambda: x.clone()])
+    last = [(name, pointer) for name, pointer in noted.seen if name in ("add_", "sum", "clone")][-3:]
+    assert [name for name, _ in last] == ["add_", "sum", "clone"]
+    assert last[1][1] == x.data_ptr()
+    assert w.data_ptr() not in {pointer for _, pointer in noted.seen}
+
+
+def test_a_search_times_as_within_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+
+    def noted(target: Target, policy: Policy, *, products: bool, activations: Callable[[], Sequence[Any]]) -> Timer:
+        seen.append([policy, *(str(tuple(x.shape)) for x in activations())])
+        return timer_for(target, policy, products=products, activations=activations)
+
+    monkeypatch.setattr("autosched.comparing.compare.timer_for", noted)
+    weight, log = torch.randn(16, 8), tmp_path / "log.jsonl"
+    traced = autosched.trace(lambda x: x @ weight, torch.randn(4, 16))
+    result = autosched.tune(traced, "cpu", trials=1, log=log, policy="model")
+    autosched.compare_kernel(result.kernel, policy="model", rounds=1, baselines=())
+    assert {r.provenance.policy for r in TuningLog(log)} == {"model"}
+    assert seen == [["model", "(4, 16)"]]
 
 
 @pytest.mark.parametrize("latency_s", [0.0, 1e-6, 2e-6, 175e-6, 1e-2])

@@ -11,8 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from autosched.planning import CapturedCall
-from autosched.torch_compile import others
-from autosched.torch_compile.others import as_cuda_graph, why_no_cuda_graph
+from autosched.torch_compile import fallback
+from autosched.torch_compile.fallback import as_cuda_graph, why_no_cuda_graph
 
 
 def captured(function: Any, devices: tuple[str, ...] = ("cuda",)) -> tuple[fx.GraphModule, list[Tensor]]:
@@ -54,5 +54,5 @@ def test_inputs_elsewhere_and_none_are_not_captured() -> None:
 def test_a_graph_on_a_cpu_is_called_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, inputs = captured(lambda x: x + 1, ("cpu",))
     assert as_cuda_graph(graph.forward, graph, inputs) == graph.forward
-    monkeypatch.setattr(others, "why_no_cuda_graph", lambda *_: None)
+    monkeypatch.setattr(fallback, "why_no_cuda_graph", lambda *_: None)
     assert isinstance(as_cuda_graph(graph.forward, graph, inputs), CapturedCall)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 import autosched
 from autosched.torch_compile import export_model as export_module
+from autosched.tracing import TracedFunction
 from isolated_python import IsolatedPython
 from needed import needs_gpu
 from search_spaces import InputError, Workload
@@ -47,16 +48,17 @@ assert not ours, ours
 # Calls a model before and after its weight has changed, and checks that what is prepared stays in between.
 _PREPARED = """
 import sys, torch
-file, given, made = sys.argv[1:]
+file, given, made, name, known = sys.argv[1:]
 sys.path.insert(0, file.rpartition("/")[0])
 module = __import__(file.rpartition("/")[2].removesuffix(".py"))
 state, x = torch.load(given)
-model, results, states = module.Linear(state), [], []
+model, results, states = getattr(module, name)(state), [], []
 for factor in (1, 1, 2):
     if factor > 1:
-        state["weight"].mul_(factor)
+        for tensor in state.values():
+            tensor.mul_(factor)
     results.append(model(x))
-    states.append([known for known, _ in module._KNOWN.values()])
+    states.append([state for state, _ in getattr(module, known).values()])
 assert len(states[0]) == 1
 assert states[0] == states[1] != states[2]
 torch.save(results, made)
@@ -194,10 +196,33 @@ def test_weights_in_layouts_of_kernels_are_made_once(
     model, x = nn.Linear(21, 20, bias=False, dtype=torch.float16), torch.randn(32, 21).half()
     path = exported(model, (x,), tmp_path)
     torch.save((model.state_dict(), x), tmp_path / "given")
-    done = isolated("-c", _PREPARED, str(path), str(tmp_path / "given"), str(tmp_path / "made"))
+    given = [str(path), str(tmp_path / "given"), str(tmp_path / "made")]
+    done = isolated("-c", _PREPARED, *given, "Linear", "_KNOWN")
     assert done.returncode == 0, done.stderr
     for made, factor in zip(torch.load(tmp_path / "made"), (1, 1, 2), strict=True):
         torch.testing.assert_close(made, factor * model(x).detach(), rtol=1e-2, atol=1e-2)
+
+
+class Gated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up = nn.Linear(32, 48, bias=False), nn.Linear(32, 48, bias=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.gate(x), self.up(x)
+
+
+def test_values_of_weights_are_computed_once(isolated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TracedFunction, "latency_s", lambda cut, _: float(not cut.rewrites))
+    model, x = Gated().half().eval(), torch.randn(16, 32).half()
+    path = exported(model, (x,), tmp_path)
+    torch.save((model.state_dict(), x), tmp_path / "given")
+    given = [str(path), str(tmp_path / "given"), str(tmp_path / "made")]
+    done = isolated("-c", _PREPARED, *given, "Gated", "_COMPUTED")
+    assert done.returncode == 0, done.stderr
+    for made, factor in zip(torch.load(tmp_path / "made"), (1, 1, 2), strict=True):
+        for got, expected in zip(made, model(x), strict=True):
+            torch.testing.assert_close(got, factor * expected.detach(), rtol=1e-2, atol=1e-2)
 
 
 def loaded(path: Path) -> Any:

@@ -6,23 +6,31 @@ Kernels are untuned, so that everything that has one is computed by it.
 from __future__ import annotations
 
 import copy
+import ctypes
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import autosched
+from autosched.backends import Artefact
+from autosched.kernels import in_place
 from autosched.torch_compile import composition, direct_writes, graph_compiler
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.input_writes import write_back
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction, loaded
-from search_spaces import Target
+from search_spaces import Target, TileProgram
+from search_spaces.programs.interpreting.interpreter import run_kernel
+from search_spaces.programs.text import to_text
+from search_spaces.programs.tile_program import Buffer
+from tuning_logs import CompileFacts
 from untuned import untuned_kernels
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -303,7 +311,15 @@ def only_entered(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
     return entry * 2
 
 
-@pytest.mark.parametrize("function", [accumulated, only_entered])
+def entered_by_halves(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
+    """Keys and values in one buffer, as caches of models have them, which attention reads."""
+    keys, values = cache.unflatten(0, (2, 32))
+    keys.index_copy_(0, position, entry * 2)
+    values.index_copy_(0, position, entry)
+    return keys.sum(0) + values.sum(0)
+
+
+@pytest.mark.parametrize("function", [accumulated, only_entered, entered_by_halves])
 def test_elements_that_are_read_where_they_are_stored_need_no_copy(
     function: Callable[..., Any], copied: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,8 +327,124 @@ def test_elements_that_are_read_where_they_are_stored_need_no_copy(
     monkeypatch.setattr(direct_writes, "_MAY_ALIAS", ("llvm",))
     called, _ = compiled(function)
     x = torch.randn(64, 64)
-    check(function, called, [x, x[:1], torch.tensor([5])] if function is only_entered else [x, x + 1])
+    check(function, called, [x, x + 1] if function is accumulated else [x, x[:1], torch.tensor([5])])
     assert not copied
+
+
+class InPlace:
+    """A loaded tile program that NumPy interprets in the memory that it is called with."""
+
+    def __init__(self, program: TileProgram) -> None:
+        self._program = program
+        self.calls = 0
+
+    def launch(self, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
+        self.calls += 1
+        memory = {b.name: array(b, a) for b, a in zip(self._program.given, addresses, strict=True)}
+        for kernel in self._program.kernels:
+            run_kernel(kernel, self._program, memory)
+
+
+def array(buffer: Buffer, address: int) -> np.ndarray:
+    size = (ctypes.c_char * buffer.bytes).from_address(address)
+    return np.frombuffer(memoryview(size), buffer.dtype).reshape(buffer.shape)
+
+
+@pytest.fixture
+def storing_changes(monkeypatch: pytest.MonkeyPatch) -> list[InPlace]:
+    """The interpreted programs of kernels that store only what changes."""
+    made: list[InPlace] = []
+
+    def build(program: TileProgram, title: str, target: Target, backend: Any) -> Artefact:
+        return Artefact("interpreter", to_text(program), (), CompileFacts(seconds=0.0), "{}")
+
+    def load(backend: Any, artefact: Artefact, program: TileProgram) -> InPlace:
+        made.append(InPlace(program))
+        return made[-1]
+
+    monkeypatch.setattr(direct_writes, "_MAY_ALIAS", ("llvm",))
+    monkeypatch.setattr(in_place, "build", build)
+    monkeypatch.setattr(in_place, "load", load)
+    return made
+
+
+def entered_with_duplicates(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
+    """The last of several entries at a position stays, as PyTorch does on a CPU."""
+    cache[position] = torch.cat([entry, entry * 2])
+    return cache.sum(0)
+
+
+def entered_twice(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
+    cache.index_copy_(0, position, entry)
+    cache.index_copy_(0, position + 1, entry * 2)
+    return entry * 2
+
+
+def grown_where_negative(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
+    cache.copy_(torch.where(cache < 0, cache + entry, cache))
+    return entry * 2
+
+
+@pytest.mark.parametrize("function", [only_entered, entered_by_halves, entered_twice, grown_where_negative])
+def test_only_what_changes_is_stored(
+    function: Callable[..., Any], copied: list[int], storing_changes: list[InPlace]
+) -> None:
+    called, _ = compiled(function)
+    for at in (5, 0, 30):
+        x = torch.randn(64, 64)
+        check(function, called, [x, x[:1], torch.tensor([at])])
+    (kernel,) = storing_changes
+    # The first is compared with the kernel of all elements.
+    assert kernel.calls == 1 + 9
+    assert not copied
+
+
+@pytest.mark.parametrize("positions", [[3, 3], [-1, 63], [0, 7]])
+def test_of_entries_at_one_position_the_last_is_stored(positions: list[int], storing_changes: list[InPlace]) -> None:
+    called, _ = compiled(entered_with_duplicates)
+    check(entered_with_duplicates, called, [torch.randn(64, 64), torch.randn(1, 64), torch.tensor(positions)])
+
+
+@pytest.mark.parametrize("position", [-1, -64, 63])
+def test_positions_from_the_end_are_entered(position: int, storing_changes: list[InPlace]) -> None:
+    def placed(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
+        cache[position] = entry
+        return entry * 2
+
+    called, _ = compiled(placed)
+    check(placed, called, [torch.randn(64, 64), torch.randn(1, 64), torch.tensor([position])])
+    assert storing_changes
+
+
+def test_entries_of_a_cache_are_read_before_it_is_written(copied: list[int], storing_changes: list[InPlace]) -> None:
+    """Where an entry is a part of the cache, the whole is copied."""
+    called = autosched.compile(only_entered, torch.randn(64, 64), torch.randn(1, 64), torch.tensor([5]))
+    cache = torch.randn(64, 64)
+    expected = cache.clone()
+    expected[7] = cache[5]
+    called(cache, cache[5:6], torch.tensor([7]))
+    torch.testing.assert_close(cache, expected)
+    assert copied == [1]
+
+
+def test_a_kernel_that_stores_other_values_than_its_whole_is_not_used(
+    storing_changes: list[InPlace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(InPlace, "launch", lambda *_: None)
+    called, _ = compiled(only_entered)
+    check(only_entered, called, [torch.randn(64, 64), torch.randn(1, 64), torch.tensor([5])])
+    assert storing_changes
+
+
+def test_threads_enter_into_caches_of_their_own(storing_changes: list[InPlace]) -> None:
+    called, _ = compiled(only_entered)
+
+    def many(seed: int) -> None:
+        given = [torch.full((64, 64), float(seed)), torch.full((1, 64), -1.0), torch.tensor([seed])]
+        check(only_entered, called, given, calls=5)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(many, range(2)))
 
 
 @pytest.mark.parametrize("function", [added, entered])

@@ -18,38 +18,22 @@ import autosched
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
 from autosched.torch_compile import graph_compiler, kernel_cache
+from autosched.torch_compile.alternatives import Chosen, chosen, with_chosen
 from autosched.torch_compile.backend import backend_of
-from autosched.torch_compile.library_choices import chosen, with_chosen
+from autosched.torch_compile.fallback import Call
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Call
+from autosched.torch_compile.place import Place
 from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing import loaded as loaded_of
 from search_spaces import Target
+from slow_kernels import slow
 from tuning_logs import Measurement, TuningLog
-from tuning_logs.library_choice import LibraryChoice
+from tuning_logs.alternative import Alternative
 from untuned import untuned_kernels
 
 TARGET = devices.cpu_target(torch.get_num_threads())
-FASTER = LibraryChoice("MKL", 2.0, 1.8, 2.2, taken=True)
-
-
-class SlowLauncher:
-    """A launcher that takes a millisecond longer than another one."""
-
-    def __init__(self, launcher: Any) -> None:
-        self._launcher = launcher
-
-    def launch(self, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
-        time.sleep(1e-3)
-        self._launcher.launch(addresses, prepared)
-
-    def unload(self) -> None:
-        self._launcher.unload()
-
-
-def slow(kernel: Kernel) -> Kernel:
-    return Kernel(kernel.record, kernel.schedule, kernel.artefact, SlowLauncher(kernel._launcher), kernel.workload)
+FASTER = Alternative("MKL", 2.0, 1.8, 2.2, taken=True)
 
 
 def two_products(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
@@ -65,7 +49,7 @@ def kernels_of(function: Callable[..., Any], *inputs: Tensor) -> TracedKernel:
     return TracedKernel(traced, untuned_kernels(traced.workloads, TARGET))
 
 
-def with_choice(kernel: Kernel, choice: LibraryChoice) -> Kernel:
+def with_choice(kernel: Kernel, choice: Alternative) -> Kernel:
     return kernel.noted(replace(kernel.record, measurement=replace(kernel.record.measurement, library=choice)))
 
 
@@ -78,6 +62,11 @@ def product() -> TracedKernel:
 
 def called(kernel: TracedKernel) -> Call:
     return lambda *inputs: [kernel.computed(*inputs)]
+
+
+def chosen_of(kernel: TracedKernel, launched: Callable[[TracedKernel], Call] = called) -> Chosen:
+    """The choice among kernels and libraries' calls: there are no other kernels."""
+    return chosen(kernel, Place(launched), lambda _: ())
 
 
 @pytest.mark.parametrize(
@@ -103,8 +92,8 @@ def test_a_function_is_the_same_by_a_library(
 
 
 def test_a_library_that_is_faster_takes_the_place_of_a_kernel(product: TracedKernel) -> None:
-    found = chosen(product, called)
-    ((choice,),) = [[r.measurement.library] for r in found.records.values()]
+    found = chosen_of(product)
+    ((choice,),) = [[k.record.measurement.library] for k in found.kernels.values()]
     assert choice is not None
     assert choice.taken
     assert choice.ratio > 2
@@ -113,7 +102,8 @@ def test_a_library_that_is_faster_takes_the_place_of_a_kernel(product: TracedKer
 
 def test_with_a_library_another_cut_may_be_the_fastest() -> None:
     inputs = torch.randn(64, 16), torch.randn(16, 64), torch.randn(64, 16)
-    cut = autosched.trace(perceptron, *inputs).for_target(TARGET)
+    # For a target there are only the cuts that are worth measuring.
+    cut = autosched.trace(perceptron, *inputs)
     (whole,), (hidden, product) = (each.workloads for each in cut.cuts)
     kernels = untuned_kernels([whole, hidden, product], TARGET)
     # As logs have it: one kernel takes less time than two.
@@ -122,10 +112,10 @@ def test_with_a_library_another_cut_may_be_the_fastest() -> None:
     fused = loaded_of(cut, {key: each if key == hidden.key else slow(each) for key, each in kernels.items()})
     assert isinstance(fused, TracedKernel)
     assert fused.traced.workloads == (whole,)
-    found = chosen(fused, called)
+    found = chosen_of(fused)
     assert found.kernel.calls_of(product.key) == 1
     torch.testing.assert_close(found.kernel(*inputs), perceptron(*inputs), rtol=1e-4, atol=1e-4)
-    assert with_chosen(fused.noted(found.records)).traced is found.kernel.traced
+    assert with_chosen(fused.with_kernels(found.kernels)).traced is found.kernel.traced
 
 
 def test_a_library_that_is_slower_among_other_steps_does_not(product: TracedKernel) -> None:
@@ -136,9 +126,9 @@ def test_a_library_that_is_slower_among_other_steps_does_not(product: TracedKern
 
         return call
 
-    found = chosen(product, alone)
-    (record,) = found.records.values()
-    choice = record.measurement.library
+    found = chosen_of(product, alone)
+    (noted,) = found.kernels.values()
+    choice = noted.record.measurement.library
     assert choice is not None
     assert choice.is_faster
     assert not choice.taken
@@ -148,14 +138,14 @@ def test_a_library_that_is_slower_among_other_steps_does_not(product: TracedKern
 @pytest.mark.parametrize("taken", [True, False])
 def test_a_choice_of_the_log_is_not_timed_again(product: TracedKernel, taken: bool) -> None:
     (key,) = product.by_key
-    known = product.noted({key: with_choice(product.by_key[key], replace(FASTER, taken=taken)).record})
-    assert not chosen(known, called).records
+    known = product.with_kernels({key: with_choice(product.by_key[key], replace(FASTER, taken=taken))})
+    assert not chosen_of(known).kernels
     assert len(with_chosen(known).by_library) == taken
 
 
 def test_a_library_of_less_precision_is_not_called(product: TracedKernel) -> None:
     (key,) = product.by_key
-    known = product.noted({key: with_choice(product.by_key[key], FASTER).record})
+    known = product.with_kernels({key: with_choice(product.by_key[key], FASTER)})
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
@@ -173,9 +163,9 @@ class Layers(nn.Sequential):
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[LibraryChoice | None]]:
+def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Alternative | None]]:
     """In the place of logs: any kernels, whose products have the one choice of the list."""
-    choices: list[LibraryChoice | None] = [FASTER]
+    choices: list[Alternative | None] = [FASTER]
 
     def kernels(traced: TracedFunction, target: Target, log: object) -> TracedKernel:
         traced = traced.for_target(target)
@@ -213,7 +203,7 @@ def test_a_model_calls_the_library_that_its_log_names() -> None:
 
 @pytest.mark.parametrize("choice", [None, replace(FASTER, taken=False)])
 def test_a_model_has_kernels_where_its_log_names_no_library(
-    loaded: list[LibraryChoice | None], choice: LibraryChoice | None
+    loaded: list[Alternative | None], choice: Alternative | None
 ) -> None:
     loaded[:] = [choice]
     model, x = Layers().eval(), torch.randn(4, 32)

@@ -22,8 +22,8 @@ from autosched.machine import devices
 from autosched.torch_compile import graphs, library_choices, parts, timing_parts
 from autosched.torch_compile.backend import backend_of, by_graphs, compiled_once
 from autosched.torch_compile.composition import composed
+from autosched.torch_compile.fallback import Fallback
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Other
 from autosched.torch_compile.reports import GraphReport, Kind, PartReport
 from autosched.torch_compile.segments import DividedGraph
 from autosched.tracing import TracedFunction
@@ -242,10 +242,10 @@ def makers(report: GraphReport) -> list[tuple[int, str]]:
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inductor takes seconds to compile for a CPU: PyTorch's operators are in its place."""
 
-    def by_operators(graph: fx.GraphModule, inputs: Sequence[Any]) -> Other:
-        return Other("inductor", graph.forward)
+    def by_operators(graph: fx.GraphModule, inputs: Sequence[Any]) -> Fallback:
+        return Fallback("inductor", graph.forward)
 
-    monkeypatch.setattr(parts, "by_others", by_operators)
+    monkeypatch.setattr(parts, "fallback_for", by_operators)
 
 
 @pytest.mark.usefixtures("no_compiler")

@@ -84,10 +84,15 @@ class _AbsentPackage(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def vision(name: str, size: int = 64, **small: Any) -> Made:
-    """A model of timm; on a CPU with these options, on images of that size."""
+def allow_no_torchvision() -> None:
+    """Make timm importable where torchvision is not installed."""
     if "timm" not in sys.modules and importlib.util.find_spec("torchvision") is None:
         sys.meta_path.append(_AbsentPackage())
+
+
+def vision(name: str, size: int = 64, **small: Any) -> Made:
+    """A model of timm; on a CPU with these options, on images of that size."""
+    allow_no_torchvision()
     import timm
 
     given = {} if on_gpu() else small

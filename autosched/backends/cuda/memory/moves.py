@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autosched.backends.backend import CompileError
 from autosched.backends.cuda.language.index import sum_of
 from autosched.backends.cuda.language.operators import converted
 from autosched.backends.cuda.language.scope import call
@@ -146,6 +147,8 @@ class MemoryPrinter:
         self.tiles.each(held.layout, held.tile.axes, [f"{held.element(at)} = {value};"])
 
     def store(self, s: Store) -> None:
+        if s.where:
+            raise CompileError("only some elements of a tile are stored; CUDA C++ stores all")
         buffer, held = self.program.buffer(s.buffer), self.tiles[s.src]
         where = address(buffer, s.slices, self.places.indexing.extents)
         layout = moving_layout(held.tile, held.layout, where, self.places.indexing, self.warps)

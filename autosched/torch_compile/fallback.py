@@ -25,7 +25,7 @@ Call = Callable[..., Sequence[Any]]
 
 
 @dataclass(frozen=True)
-class Other:
+class Fallback:
     """A graph computed by PyTorch; `failed`: the reason that it is not by Inductor."""
 
     by: Maker
@@ -33,12 +33,12 @@ class Other:
     failed: str = ""
 
 
-def by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> Other:
+def fallback_for(graph: fx.GraphModule, inputs: Sequence[Any]) -> Fallback:
     """The graph as users have it without autosched: by Inductor, or by PyTorch where Inductor cannot, and why not."""
     if not computes(graph):
-        return Other("eager", graph.forward)
+        return Fallback("eager", graph.forward)
     if (why := why_no_inductor(inputs)) is not None:
-        return Other("eager", graph.forward, why)
+        return Fallback("eager", graph.forward, why)
     from torch._inductor import standalone_compile
 
     shapes: Any = "from_tracing_context" if any(map(is_symbolic, inputs)) else "from_example_inputs"
@@ -47,8 +47,8 @@ def by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> Other:
             made: Call = standalone_compile(graph, list(inputs), dynamic_shapes=shapes)
     except Exception as error:
         # It takes a graph apart once more, which some operators do not allow.
-        return Other("eager", graph.forward, f"Inductor fails: {type(error).__name__}: {first_line(error)}")
-    return Other("inductor", made)
+        return Fallback("eager", graph.forward, f"Inductor fails: {type(error).__name__}: {first_line(error)}")
+    return Fallback("inductor", made)
 
 
 def why_no_inductor(inputs: Sequence[Any]) -> str | None:

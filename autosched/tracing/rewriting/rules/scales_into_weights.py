@@ -1,0 +1,106 @@
+"""Scales and biases after a product with constants, multiplied into these: batch norm as it is used, layer scale.
+
+    ((x @ W + b) - μ) · γ·rsqrt(σ² + ε) + β    →    x @ (W ⊙ s) + ((b - μ)·s + β),    s = γ·rsqrt(σ² + ε)
+
+x @ W stands for any product with constants that has one dimension of its own in the result: linear layers, and
+convolutions, whose weights are scaled by output channel. Factors that do not vary along this dimension stay behind the
+product. Scaled weights and the one bias are computed once, in float64, and rounded once.
+
+Condition: W and what varies along its own dimension are constant; the values between have no other readers and are no
+results, as the product would be computed twice. Scales that are plain numbers stay: they cost an epilogue nothing.
+
+Exactness: folded. W ⊙ s is rounded once, and roundings on the way are left out: with unit roundoff u of the weights'
+type a result differs by at most 2·u·|s|·Σ|x·W|, which the original's own rounding of x @ W may be far below: the check
+of an instance (`instances`) judges. A scale of 0 or infinity, or sums that only one of both overflows with, may give
+other infinities and NaN.
+
+Source: B. Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
+CVPR 2018, section 3.2 (batch norm folding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from autosched.tracing.operators.rules import Result, reshape
+from autosched.tracing.rewriting.affine import Affine, Readers, affine, is_merged
+from autosched.tracing.rewriting.equalities import Equalities
+from autosched.tracing.rewriting.examples import leaf, matmul, pointwise
+from autosched.tracing.rewriting.rule import Match, Rule
+from autosched.tracing.rewriting.scaled_weights import is_weighted, own_dim, scaled
+from autosched.tracing.rewriting.terms import is_constant
+from autosched.tracing.values.values import Pointwise, Product, Value, View
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression
+
+
+def _matches(equalities: Equalities) -> Iterator[Match]:
+    readers = equalities.readers()
+    for product in equalities.terms():
+        if not isinstance(product, Product) or not is_weighted(product) or is_merged(equalities, readers, product):
+            continue
+        place = len(product.shape) - own_dim(product)
+        for value in _behind(equalities, readers, product):
+            found = affine(equalities, value, place)
+            if _root(found.core) is product and found.scale is not None and is_constant(found.scale):
+                yield Match(((value, _folded(value, found, product)),))
+                break
+
+
+def _behind(equalities: Equalities, readers: Readers, product: Product) -> list[Value]:
+    """The pointwise values computed from a product, each the only reader of the one before; the last one first."""
+    found: list[Value] = []
+    here: Value = product
+    while equalities.number(here) not in equalities.results:
+        new = readers.get(equalities.number(here), ())
+        if len(new) != 1 or not isinstance(new[0], Pointwise | View):
+            break
+        here = new[0]
+        found.append(here)
+    return [v for v in reversed(found) if isinstance(v, Pointwise)]
+
+
+def _root(core: Value) -> Value:
+    while isinstance(core, View):
+        core = core.argument
+    return core
+
+
+def _folded(value: Value, found: Affine, product: Product) -> Value:
+    own = own_dim(product)
+    weights = scaled(product.b, product.b_loops.index(own), found.scale)
+    sums: Value = replace(product, name=f"{product.name}_scaled", b=weights)
+    if found.core is not product:
+        sums = reshape(sums, found.core.shape)
+    shift = () if found.shift is None else (_along(found),)
+
+    def combine(total: Expression, *others: Expression) -> Expression:
+        for factor in others[: len(found.factors)]:
+            total = ex.mul(total, factor)
+        return ex.add(total, others[-1]) if shift else total
+
+    result = Result(f"{value.name}_folded", value.shape, value.dtype, value.line)
+    return result.pointwise(combine, sums, *found.factors, *shift)
+
+
+def _along(found: Affine) -> Value:
+    """The shift, to be broadcast along the dimensions behind its own."""
+    assert found.shift is not None
+    return reshape(found.shift, (*found.shift.shape, *(1,) * (found.place - 1))) if found.shift.shape else found.shift
+
+
+def _example(sizes: Sequence[int]) -> list[Value]:
+    m, k, n, _ = sizes
+    x, w = leaf("x", (m, k)), leaf("w", (k, n), constant=True)
+    mean, scale, bias = (leaf(name, (n,), constant=True) for name in ("mean", "scale", "bias"))
+    return [pointwise(lambda y, m, s, b: ex.add(ex.mul(ex.sub(y, m), s), b), matmul(x, w), mean, scale, bias)]
+
+
+RULE = Rule(
+    name="scales into weights",
+    text="((x @ W) - μ)·s + β → x @ (W ⊙ s) + (β - μ·s)",
+    exactness="folded",
+    matches=_matches,
+    example=_example,
+)

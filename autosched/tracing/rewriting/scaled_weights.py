@@ -1,0 +1,64 @@
+"""Weights of a product with scales, shifts and centring multiplied in: constants, computed before the first call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autosched.tracing.operators.rules import Result, converted, reshape
+from autosched.tracing.rewriting.terms import is_constant
+from autosched.tracing.values.values import Product, Value, View
+from autosched.tracing.values.views import Permutation
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Literal
+
+
+def scaled(weights: Value, dim: int, scale: Value | None, centred: bool = False) -> Value:
+    """`weights * scale` along a dimension, less the mean along it where it is `centred`, rounded once.
+
+    The result is a permutation of memory where the weights are one, so that they stay as they lie.
+    """
+    if scale is None and not centred:
+        return weights
+    if isinstance(weights, View) and isinstance(weights.kind, Permutation):
+        inner = scaled(weights.argument, weights.kind.order[dim], scale, centred)
+        return replace(weights, name=f"{weights.name}_scaled", argument=inner)
+    result = Result(f"{weights.name}_scaled", weights.shape, weights.dtype, weights.line)
+    whole = result.part("whole", weights.shape, "float32")
+    made = weights if scale is None else whole.pointwise(ex.mul, weights, _along(scale, dim, len(weights.shape)))
+    if centred:
+        made = converted(made, "float32")
+        sums = whole.keeping(whole.reduced("sum", made, [dim]), [dim], True)
+        part = Literal(1 / weights.shape[dim])
+        made = whole.pointwise(lambda x, total: ex.sub(x, ex.mul(total, part)), made, sums)
+    return result.pointwise(lambda x: x, made)
+
+
+def _along(line: Value, dim: int, rank: int) -> Value:
+    """A constant along one dimension, to be broadcast along the others."""
+    return reshape(line, (*line.shape, *(1,) * (rank - dim - 1))) if line.shape else line
+
+
+def summed_with(shift: Value, product: Product, dim: int) -> Value:
+    """The sums of products that a constant along the summed dimension of the first operand contributes: of the shape of
+    the result, with size 1 along dimensions that the second does not have.
+    """
+    weights = product.b
+    whole = Result(f"{product.name}_shift", weights.shape, "float32", product.line)
+    terms = whole.pointwise(ex.mul, weights, _along(shift, dim, len(weights.shape)))
+    sums = whole.reduced("sum", terms, [dim])
+    own = dict(zip(product.b_loops, weights.shape, strict=True))
+    return reshape(sums, tuple(own.get(n, 1) for n in range(len(product.shape))))
+
+
+def is_weighted(product: Value) -> bool:
+    """True for a product with constants as its second operand, which has one dimension of its own in the result."""
+    if not isinstance(product, Product) or not is_constant(product.b) or is_constant(product.a):
+        return False
+    rank = len(product.shape)
+    own = [n for n in product.b_loops if n < rank]
+    return len(own) == 1 and own[0] not in product.a_loops
+
+
+def own_dim(product: Product) -> int:
+    """The dimension of the result that only the constants have."""
+    return next(n for n in product.b_loops if n < len(product.shape))
