@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from autosched.backends.spaces import why_no_schedule
+from autosched.machine.garbage import without_collections
 from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Weights, capture
 from autosched.tracing.capture.closed_over import Slot, name_of
@@ -95,7 +96,8 @@ class TracedFunction:
             InputError: a part has none in any partition, and was not to be left to PyTorch.
         """
         if target not in self._for_targets:
-            self._for_targets[target] = self._cut_for(target)
+            with without_collections():
+                self._for_targets[target] = self._cut_for(target)
         return self._for_targets[target]
 
     def noted_for(self, target: Target) -> TracedFunction:
@@ -256,9 +258,10 @@ def trace_function(
         captured = replace(capture(function, inputs, scans), static=static, numerics=numerics)
         return cut(captured, function, name_of(function), names, allow_fallback)
 
-    found = made(scans=True)
-    # PyTorch decomposes scans that no kernel computes.
-    return made(scans=False) if any(LIBRARY in left for left in found.left_to_pytorch) else found
+    with without_collections():
+        found = made(scans=True)
+        # PyTorch decomposes scans that no kernel computes.
+        return made(scans=False) if any(LIBRARY in left for left in found.left_to_pytorch) else found
 
 
 def cut(
