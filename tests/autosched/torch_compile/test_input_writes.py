@@ -431,6 +431,7 @@ def test_entries_of_a_cache_are_read_before_it_is_written(copied: list[int], sto
 def test_a_kernel_that_stores_other_values_than_its_whole_is_not_used(
     storing_changes: list[InPlace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Not even with one that stores nothing, and is right for positions of no element."""
     monkeypatch.setattr(InPlace, "launch", lambda *_: None)
     called, _ = compiled(only_entered)
     check(only_entered, called, [torch.randn(64, 64), torch.randn(1, 64), torch.tensor([5])])
