@@ -381,12 +381,19 @@ def entered_twice(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
     return entry * 2
 
 
+def entered_into_rows(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
+    cache[3:5] = entry
+    return entry * 2
+
+
 def grown_where_negative(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
     cache.copy_(torch.where(cache < 0, cache + entry, cache))
     return entry * 2
 
 
-@pytest.mark.parametrize("function", [only_entered, entered_by_halves, entered_twice, grown_where_negative])
+@pytest.mark.parametrize(
+    "function", [only_entered, entered_by_halves, entered_twice, entered_into_rows, grown_where_negative]
+)
 def test_only_what_changes_is_stored(
     function: Callable[..., Any], copied: list[int], storing_changes: list[InPlace]
 ) -> None:
