@@ -22,9 +22,9 @@ from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost
 from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, partitions, why_too_large
 from autosched.tracing.fusion.region_kernels import RegionKernels
-from autosched.tracing.rewriting.alternatives import Rewrite, alternatives
+from autosched.tracing.rewriting.alternatives import Alternative, Rewrite, alternatives
 from autosched.tracing.rewriting.instances import why_refused
-from autosched.tracing.rewriting.rules import rules_for
+from autosched.tracing.rewriting.rules import rules_for, slices_of_products
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import translate
 from autosched.tracing.values.values import Fallback, InParts, Leaf, Value
@@ -34,6 +34,10 @@ from search_spaces import InputError, Target, Workload
 _MOST_COST = 1.5
 _MOST_CUTS = 8
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
+
+
+# Results, and the rewrites that led to them.
+_Rewritten = tuple[Sequence[Value], tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,13 +308,11 @@ def cut(
             continue
         cuts = [_Cut(p, wanted) for p in found]
         refusals = _Refusals(captured.weights)
-        for other in alternatives(
-            [*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused
-        ):
+        others = alternatives([*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused)
+        for results, texts in _with_parts_alone(wanted, [(laid_out(o.results), _texts(o)) for o in others]):
             # What rules make may have no kernel.
             with contextlib.suppress(NoKernelError):
-                texts, instead = tuple(map(str, other.rewrites)), laid_out(other.results)
-                cuts += [_Cut(p, instead, texts) for p in partitions(name, instead, kernels)]
+                cuts += [_Cut(p, results, texts) for p in partitions(name, results, kernels)]
         end = len(captured.memory.results)
         count = end - len(captured.writes)
         first, *others = (
@@ -340,6 +342,20 @@ def cut(
             return cut(replace(captured, precision=precision), function, name, arguments, allow_fallback, target)
 
         return replace(first, other_cuts=tuple(different.values()), again=again)
+
+
+def _texts(made: Alternative) -> tuple[str, ...]:
+    return tuple(map(str, made.rewrites))
+
+
+def _with_parts_alone(wanted: Sequence[Value], others: Sequence[_Rewritten]) -> list[_Rewritten]:
+    """Results computed in other ways, also with no more of them than the parts that are returned."""
+    parts = [
+        (a.results, (*texts, *_texts(a)))
+        for results, texts in [(wanted, ()), *others]
+        for a in alternatives(results, (slices_of_products.RULE,))
+    ]
+    return [*parts, *others]
 
 
 @dataclass(frozen=True)
