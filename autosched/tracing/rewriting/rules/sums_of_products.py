@@ -28,6 +28,7 @@ from autosched.tracing.rewriting.examples import leaf, matmul, pointwise
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.values.values import Value
 from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Literal
 
 
 def _matches(equalities: Equalities) -> Iterator[Match]:
@@ -42,10 +43,23 @@ def _example(sizes: Sequence[int]) -> list[Value]:
     return [chain, pointwise(ex.add, matmul(a, b, "first"), matmul(a, c, "second"), name="sum")]
 
 
+def _read_elsewhere(sizes: Sequence[int]) -> list[Value]:
+    m, k, n, o = sizes
+    wide = matmul(leaf("a", (m, k)), leaf("d", (k, n)), "wide")
+    return [wide, matmul(wide, leaf("e", (n, o)), "narrow")]
+
+
+def _relu_between(sizes: Sequence[int]) -> list[Value]:
+    m, k, n, o = sizes[0] * 16, sizes[1], sizes[2] * 16, sizes[3]
+    wide = matmul(leaf("a", (m, k)), leaf("d", (k, n)), "wide")
+    return [matmul(pointwise(lambda e: ex.call("maximum", e, Literal(0.0)), wide), leaf("e", (n, o)), "narrow")]
+
+
 RULE = Rule(
     name="sums of products",
     text="(A·B)·v → A·(B·v), A·B + A·C → A·(B + C), sum(A·B) → A·sum(B)",
     exactness="reassociated",
     matches=_matches,
     example=_example,
+    refused=(_read_elsewhere, _relu_between),
 )

@@ -1,0 +1,96 @@
+"""Random functions with shared operands: every alternative has the same elements, and kernels compute it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+import autosched
+from autosched.machine import devices
+from autosched.tracing import TracedKernel
+from autosched.tracing.capture.capture import Numerics, capture
+from autosched.tracing.rewriting.alternatives import alternatives
+from autosched.tracing.rewriting.evaluation import NotEvaluatedError, Reals, evaluated
+from autosched.tracing.rewriting.rules import rules_for
+from autosched.tracing.translation.result_values import result_values
+from autosched.tracing.translation.translate import translate
+from autosched.tracing.values.values import Value
+from program_check import places
+from shared_operands import SharedOperands, shared_operands
+from untuned import untuned_kernels
+
+ALL: tuple[Numerics, ...] = ("eager", "reassociate", "fold")
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a function's graph returns as values, its results, and the tensors of the leaves."""
+
+    returned: list[Value]
+    results: list[Value]
+    tensors: dict[Value, Tensor]
+
+    @staticmethod
+    def of(function: SharedOperands) -> Values:
+        captured = capture(function.function, [function.x])
+        translation = translate(captured, ["x"], False)
+        returned = [v for v in translation.outputs if isinstance(v, Value)]
+        tensors: dict[Value, Tensor] = {v: function.x if v.tensor is None else v.tensor for v in translation.leaves}
+        return Values(returned, result_values(returned, captured.memory, True), tensors)
+
+
+def test_evaluation_agrees_with_pytorch() -> None:
+    compared = 0
+    for seed in range(12):
+        made = shared_operands(seed)
+        values, right = Values.of(made), made.in_float64
+        with contextlib.suppress(NotEvaluatedError):
+            for a, b in zip(evaluated(values.results, values.tensors), right.function(right.x), strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+            compared += 1
+    assert compared >= 6
+
+
+def compared(results: Sequence[Value], tensors: dict[Value, Tensor], numerics: Numerics) -> int:
+    """The number of alternatives, each compared with the function in float64: only what no rounding explains counts.
+
+    Roundings to narrower types are left out on both sides, so that all rewrites are identities but for those of
+    float64 itself.
+    """
+    try:
+        right = evaluated(results, tensors, Reals())
+    except NotEvaluatedError:
+        return 0
+    others = alternatives(results, rules_for(numerics))
+    for other in others:
+        for a, b in zip(right, evaluated(other.results, tensors, Reals()), strict=True):
+            both = torch.ones_like(a, dtype=torch.bool) if numerics == "eager" else a.isfinite() & b.isfinite()
+            torch.testing.assert_close(b[both], a[both], rtol=1e-9, atol=1e-9, equal_nan=True)
+    return len(others)
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_alternatives_of_random_functions_have_the_same_elements(special: bool) -> None:
+    found = 0
+    for seed in range(40):
+        function = shared_operands(seed, special)
+        values = Values.of(function)
+        for numerics in ALL:
+            found += compared(values.returned, values.tensors, numerics)
+    # The functions are such that rules apply.
+    assert found >= 20
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_kernels_of_rewritten_random_functions_are_right(seed: int) -> None:
+    made, target = shared_operands(seed), devices.cpu_target()
+    right = made.function(made.x)
+    for cut in autosched.trace(made.function, made.x, numerics="fold").for_target(target).cuts:
+        # The kernel compares itself with PyTorch at its first call.
+        results = TracedKernel(cut, untuned_kernels(cut.workloads, target, seed))(made.x)
+        assert places([made.x], results) == places([made.x], right), (made.text, cut.rewrites)
