@@ -27,7 +27,8 @@ def traced_problems(divided: DividedGraph, kind: Kind, allowed: Allowed) -> dict
     found: dict[str, TracedProblem | str] = {}
     with without_collections():
         for segment, times in divided.problems:
-            traced = known_or_traced(segment.module, segment.examples, kind, allowed, segment.weights)
+            static = divided.static(segment) if allowed.numerics == "fold" else segment.weights
+            traced = known_or_traced(segment.module, segment.examples, kind, allowed, static)
             if isinstance(traced, TracedFunction):
                 found[segment.key] = TracedProblem(traced, target_of(segment.examples), times)
             else:

@@ -14,7 +14,7 @@ from torch import Tensor
 from autosched.backends.spaces import why_no_schedule
 from autosched.machine.garbage import without_collections
 from autosched.machine.library_precision import LibraryPrecision
-from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Weights, capture
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Static, Weights, capture
 from autosched.tracing.capture.closed_over import Slot, name_of
 from autosched.tracing.capture.result_memory import ResultMemory
 from autosched.tracing.capture.result_tree import ResultTree
@@ -247,19 +247,21 @@ def trace_function(
     inputs: Sequence[Tensor],
     allow_fallback: bool,
     names: Sequence[str] | None = None,
-    static: frozenset[int] = frozenset(),
+    static: Static = frozenset(),
     numerics: Numerics = DEFAULT_NUMERICS,
 ) -> TracedFunction:
-    """The function cut into workloads; `names` of its arguments, by default those that it has; `static`: the numbers of
-    those whose elements mostly stay from call to call; `numerics`: as `trace`.
+    """The function cut into workloads; `names` of its arguments, by default those that it has; `static`: those whose
+    elements mostly stay from call to call; `numerics`: as `trace`.
 
     Raises:
         InputError: as `trace`.
     """
     names = names or argument_names(function, len(inputs))
+    weights = static if isinstance(static, tuple) else ()
+    numbers = frozenset(n for each in weights for n in each) if isinstance(static, tuple) else static
 
     def made(scans: bool) -> TracedFunction:
-        captured = replace(capture(function, inputs, scans), static=static, numerics=numerics)
+        captured = replace(capture(function, inputs, scans), static=numbers, weights=weights, numerics=numerics)
         return cut(captured, function, name_of(function), names, allow_fallback)
 
     with without_collections():
