@@ -42,10 +42,19 @@ def _example(sizes: Sequence[int]) -> list[Value]:
     return [chain, pointwise(ex.add, matmul(a, b, "first"), matmul(a, c, "second"), name="sum")]
 
 
+def _in_order(sizes: Sequence[int]) -> list[Value]:
+    """Products that are in the cheapest order, and a sum of some that have no factor in common."""
+    m, k, n, o = sizes[0] * 16, sizes[1], sizes[2] * 16, sizes[3]
+    a, b, c = leaf("a", (m, k)), leaf("b", (k, n)), leaf("c", (n, 1))
+    other = matmul(leaf("d", (m, o)), leaf("e", (o, n)), "second")
+    return [matmul(a, matmul(b, c, "column"), "rows"), pointwise(ex.add, matmul(a, b, "first"), other, name="sum")]
+
+
 RULE = Rule(
     name="sums of products",
     text="(A·B)·v → A·(B·v), A·B + A·C → A·(B + C), sum(A·B) → A·sum(B)",
     exactness="reassociated",
     matches=_matches,
     example=_example,
+    refused=(_in_order,),
 )
