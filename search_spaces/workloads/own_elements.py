@@ -9,7 +9,7 @@ Elements may then be stored while others are computed: what is read elsewhere is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
@@ -29,19 +29,19 @@ def uses_only_own_elements(workload: Workload, output: str, begins: Mapping[str,
 
     `begins`: the inputs that lie there, and the element of the output's memory that each of them begins at.
     """
-    stages = {stage.name: stage for stage in workload.stages}
+    stages = {s.name: replace(s, expression=with_constants_computed(s.expression)) for s in workload.stages}
     inputs = {t.name: t for t in workload.inputs if t.name in begins}
     (out,) = (t for t in workload.outputs if t.name == output)
     if not all(s.is_pointwise for s in workload.stages) or any(t.dtype != out.dtype for t in inputs.values()):
         return False
+    proof = _Proof(stages, inputs, begins, _address(out, [axis_index(a.name) for a in stages[output].axes], 0))
     # Of several outputs one may be stored before another's element is read.
-    elsewhere = [s for s in workload.stages if s.name != output] if len(workload.outputs) > 1 else []
-    if any(
-        e.tensor in begins for s in elsewhere for e in distinct(s.expression) if isinstance(e, ex.Access | ex.Gather)
-    ):
+    if any(proof.depends(stages[name].expression) for name in workload.output_names if name != output):
         return False
-    own = _address(out, [axis_index(a.name) for a in stages[output].axes], 0)
-    return _Proof(stages, inputs, begins, own).holds(with_constants_computed(stages[output].expression), {})
+    expression = stages[output].expression
+    # Along axes of other outputs an element may be computed again, from what was stored before.
+    once = {a.name for s in workload.stages for a in s.axes} <= {a.name for a in stages[output].axes}
+    return (once or proof.chooses(expression)) and proof.holds(expression, {})
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,17 @@ class _Proof:
     inputs: Mapping[str, Tensor]
     begins: Mapping[str, int]
     own: Affine
+    proved: dict[tuple[int, frozenset[tuple[str, int]]], bool] = field(default_factory=dict)
 
     def holds(self, expression: ex.Expression, known: _Known) -> bool:
+        """True if of the inputs the expression uses at most the element at `own`, where axes have the known values."""
+        # Expressions share parts, and live as long as the workload's stages here.
+        key = id(expression), frozenset(known.items())
+        if key not in self.proved:
+            self.proved[key] = self._holds(expression, known)
+        return self.proved[key]
+
+    def _holds(self, expression: ex.Expression, known: _Known) -> bool:
         match expression:
             case ex.Access(tensor, index) if tensor in self.inputs:
                 apart = _address(self.inputs[tensor], index, self.begins[tensor]) - self.own
@@ -61,9 +70,7 @@ class _Proof:
             case ex.Access(tensor, index) if tensor in self.stages:
                 stage = self.stages[tensor]
                 own = all(i.axis == a.name for i, a in zip(index, stage.axes, strict=True))
-                return own and self.holds(with_constants_computed(stage.expression), known)
-            case ex.Gather():
-                return expression.tensor not in self.inputs and all(self.holds(e, known) for e in expression.looked_up)
+                return not self.depends(expression) or (own and self.holds(stage.expression, known))
             case ex.Apply("where", (condition, chosen, other)):
                 given = _given_by(condition)
                 # Nothing is chosen where the axis has another value.
@@ -73,7 +80,24 @@ class _Proof:
             case ex.Apply():
                 return all(self.holds(e, known) for e in expression.arguments)
             case _:
+                return not self.depends(expression)
+
+    def depends(self, expression: ex.Expression) -> bool:
+        """True if the expression uses any element of the inputs."""
+        read = {e.tensor for e in distinct(expression) if isinstance(e, ex.Access | ex.Gather)}
+        return any(
+            name in self.inputs or (name in self.stages and self.depends(self.stages[name].expression)) for name in read
+        )
+
+    def chooses(self, expression: ex.Expression) -> bool:
+        """True if elements of the inputs are only chosen: an element that is computed again is then the same."""
+        match expression:
+            case ex.Access(tensor) if tensor in self.inputs:
                 return True
+            case ex.Apply("where", (condition, chosen, other)):
+                return not self.depends(condition) and self.chooses(chosen) and self.chooses(other)
+            case _:
+                return not self.depends(expression)
 
 
 def _address(tensor: Tensor, index: tuple[Affine, ...] | list[Affine], begin: int) -> Affine:

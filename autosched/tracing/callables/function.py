@@ -13,7 +13,7 @@ from torch import Tensor
 
 from autosched.backends.spaces import why_no_schedule
 from autosched.machine.library_precision import LibraryPrecision
-from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, capture
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Weights, capture
 from autosched.tracing.capture.closed_over import Slot, name_of
 from autosched.tracing.capture.result_memory import ResultMemory
 from autosched.tracing.capture.result_tree import ResultTree
@@ -21,7 +21,8 @@ from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost
 from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, partitions, why_too_large
 from autosched.tracing.fusion.region_kernels import RegionKernels
-from autosched.tracing.rewriting.alternatives import alternatives
+from autosched.tracing.rewriting.alternatives import Rewrite, alternatives
+from autosched.tracing.rewriting.instances import why_refused
 from autosched.tracing.rewriting.rules import rules_for
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import translate
@@ -63,7 +64,8 @@ class TracedFunction:
     other effects of a call; `places`: slots of constants that change. `settings`: PyTorch's precision of products and
     convolutions when it was traced; `by_library`: the same on the device, as kernels have it. `on_trust`: arguments of
     positions that PyTorch does not check: others than it made itself lead it out of memory. `rewrites`: the algebra by
-    which it differs from what the user wrote.
+    which it differs from what the user wrote; `refused`: algebra that is not exact enough, or not known to be, for its
+    constants, with the reasons.
     """
 
     name: str
@@ -82,6 +84,7 @@ class TracedFunction:
     by_library: LibraryPrecision = field(default_factory=LibraryPrecision)
     on_trust: frozenset[str] = frozenset()
     rewrites: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False)
 
     def for_target(self, target: Target) -> TracedFunction:
@@ -297,7 +300,10 @@ def cut(
             eager |= {origin}
             continue
         cuts = [_Cut(p, wanted) for p in found]
-        for other in alternatives([*returned, *translation.effects], rules_for(captured.numerics)):
+        refusals = _Refusals(captured.weights)
+        for other in alternatives(
+            [*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused
+        ):
             # What rules make may have no kernel.
             with contextlib.suppress(NoKernelError):
                 texts, instead = tuple(map(str, other.rewrites)), laid_out(other.results)
@@ -320,6 +326,7 @@ def cut(
                 by_library=captured.precision,
                 on_trust=frozenset(leaf.name for leaf in translation.on_trust),
                 rewrites=each.rewrites,
+                refused=tuple(refusals.texts),
             )
             for each in cuts
             for steps in each.partition.ways
@@ -339,6 +346,29 @@ class _Cut:
     partition: Partition
     results: Sequence[Value]
     rewrites: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Refusals:
+    """Rewrites that are not exact enough, or not known to be, for the constants of a function, as `texts`."""
+
+    weights: tuple[Weights, ...]
+    texts: dict[str, None] = field(default_factory=dict)
+
+    def why_refused(self, rewrite: Rewrite) -> str | None:
+        """The first reason among those of all models that the function is traced for."""
+        if rewrite.rule.exactness == "same":
+            return None
+        instances = (partial(_tensor_of, weights) for weights in self.weights or ({},))
+        why = next(filter(None, (why_refused(rewrite.rule, rewrite.match, of) for of in instances)), None)
+        if why is not None:
+            self.texts[f"not {rewrite}: {why}"] = None
+        return why
+
+
+def _tensor_of(weights: Weights, leaf: Leaf) -> Tensor | None:
+    known = None if leaf.position is None else weights.get(leaf.position)
+    return leaf.tensor if known is None else known()
 
 
 def _laid_out(memory: ResultMemory, by_kernels: bool, returned: int, values: Sequence[Value]) -> list[Value]:

@@ -177,7 +177,9 @@ class TracedKernel:
 
     @property
     def rewrites(self) -> list[str]:
-        """The rewrites of its cut, and those of other cuts, which take longer by the sums of their kernels."""
+        """The rewrites of its cut, those of other cuts, which take longer by the sums of their kernels, and those that
+        were refused for its constants.
+        """
         seconds = {key: k.record.measurement.latency_s for key, k in self.by_key.items()}
         own = self.traced.latency_s(seconds)
         others: dict[str, float] = {}
@@ -185,7 +187,7 @@ class TracedKernel:
             for text in {*cut.rewrites} - {*self.traced.rewrites}:
                 others[text] = min(others.get(text, math.inf), cut.latency_s(seconds))
         slower = (f"not {text}: {s * 1e6:.1f} µs, not {own * 1e6:.1f}" for text, s in others.items())
-        return [*self.traced.rewrites, *slower]
+        return [*self.traced.rewrites, *slower, *self.traced.refused]
 
     @property
     def prepared_bytes(self) -> int:

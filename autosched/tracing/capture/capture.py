@@ -56,6 +56,8 @@ from search_spaces import InputError
 # order; also with constants combined beforehand, and rounded once more.
 Numerics = Literal["eager", "reassociate", "fold"]
 DEFAULT_NUMERICS: Numerics = "eager"
+# Tensors of arguments, by the numbers of these; None for one that is no longer alive.
+Weights = Mapping[int, Callable[[], Tensor | None]]
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class Captured:
     results, which are not returned; `places`: by name of a node, the slot of a constant that changes between calls.
     `settings`: PyTorch's precision of its products and convolutions when it was captured; `precision`: that of kernels,
     on their device. `static`: numbers of the arguments that mostly stay from call to call. `numerics`: the
-    rewrites that are allowed.
+    rewrites that are allowed. `weights`: for every model or part of one that the function is traced for, the tensors of
+    static arguments, by their numbers, as long as these are alive.
     """
 
     graph: fx.Graph
@@ -85,6 +88,7 @@ class Captured:
     precision: LibraryPrecision = field(default_factory=LibraryPrecision)
     static: frozenset[int] = frozenset()
     numerics: Numerics = DEFAULT_NUMERICS
+    weights: tuple[Weights, ...] = ()
 
 
 def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool = True) -> Captured:

@@ -211,15 +211,17 @@ def _earlier(kind: ViewKind, by: int) -> ViewKind:
             return kind
 
 
-def below(results: Sequence[Value]) -> Iterator[Value]:
-    """All values the results depend on, and they themselves, each after its operands."""
+def below(results: Sequence[Value], known: Container[Value] = ()) -> Iterator[Value]:
+    """All values the results depend on, and they themselves, each after its operands; but for the `known` ones, and
+    what only these depend on.
+    """
     seen: set[Value] = set()
     stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(results)]
     while stack:
         value, done = stack.pop()
         if done:
             yield value
-        elif value not in seen:
+        elif value not in seen and value not in known:
             seen.add(value)
             stack.append((value, True))
             stack += [(o, False) for o in reversed(value.operands)]

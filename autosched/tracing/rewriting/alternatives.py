@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -134,9 +134,19 @@ def _in_place_of(original: Value, made: Value) -> Value:
     return replace(made, name=original.name, line=original.line, strides=original.strides)
 
 
-def alternatives(results: Sequence[Value], rules: Sequence[Rule], most: int = 4) -> list[Alternative]:
-    """At most so many other ways to compute the results: with all rewrites, and with those of each rule alone."""
-    equalities, found = rewrites_of(results, rules)
+def alternatives(
+    results: Sequence[Value],
+    rules: Sequence[Rule],
+    why_refused: Callable[[Rewrite], str | None] = lambda _: None,
+    most: int = 4,
+) -> list[Alternative]:
+    """At most so many other ways to compute the results: with all rewrites, and with those of each rule alone.
+
+    `why_refused`: of a rewrite that is not to be used, nor what is made of it.
+    """
+    equalities, every = rewrites_of(results, rules)
+    refused = {r for r in every if why_refused(r) is not None}
+    found = [r for r in every if not r.all & refused]
     given = set(below(results))
     alone = [[r for r in found if {n.rule for n in r.all} == {rule}] for rule in dict.fromkeys(r.rule for r in found)]
     sets = [found, *(alone if len(alone) > 1 else [])]

@@ -94,7 +94,7 @@ class Reals:
 def evaluated(
     results: Sequence[Value], tensors: Mapping[Value, Tensor], arithmetic: Arithmetic | None = None
 ) -> list[Tensor]:
-    """The elements of the results as numbers; `tensors`: those of the leaves below them.
+    """The elements of the results as numbers; `tensors`: those of the leaves below them, or of other values.
 
     Raises:
         NotEvaluatedError: one of the values below cannot be evaluated.
@@ -122,7 +122,7 @@ def _evaluated(results: Sequence[Value], tensors: Mapping[Value, Tensor], number
     # PyTorch moves few types of one byte.
     known = {v: t if t.itemsize > 1 else numbers.numbers(t) for v, t in tensors.items()}
     evaluation = _Evaluation(numbers, device, known)
-    values = list(below(results))
+    values = list(below(results, known))
     readers = Counter(o for v in values for o in set(v.operands))
     readers.update(results)
     for value in values:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from autosched.torch_compile import graph_compiler
+from autosched.torch_compile import direct_writes, graph_compiler
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.options import Mode, Options
 from autosched.tracing import TracedFunction, TracedKernel
@@ -226,3 +226,40 @@ def test_a_kernel_adds_to_its_input_once_per_call(compiled: Callable[..., Any], 
         for _ in range(3):
             torch.testing.assert_close(called(ours, y), accumulated(eagers, y))
             torch.testing.assert_close(ours, eagers)
+
+
+class Caches(nn.Module):
+    """Keys and values of one buffer, into which entries are made at a position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.randn(2, 4, 96, 16, dtype=torch.float16))
+
+    def forward(self, entry: Tensor, position: Tensor) -> Tensor:
+        keys, values = self.cache
+        keys.index_copy_(1, position, entry)
+        values.index_copy_(1, position, entry * 2)
+        made: Tensor = keys @ values.mT
+        return made
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_entries_of_caches_are_stored(
+    compiled: Callable[..., Any], mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    usual = direct_writes.storing_in_place
+
+    def noted(*given: Any) -> Any:
+        made.append(usual(*given))
+        return made[-1]
+
+    monkeypatch.setattr(direct_writes, "storing_in_place", noted)
+    ours = Caches().cuda()
+    eagers, called = copy.deepcopy(ours), compiled(ours, mode)
+    for at in (0, 95, 40, 40):
+        entry, position = torch.randn(4, 1, 16, device="cuda", dtype=torch.float16), torch.tensor([at], device="cuda")
+        torch.testing.assert_close(called(entry, position), eagers(entry, position), **CLOSE)
+        assert torch.equal(ours.cache.view(torch.int16), eagers.cache.view(torch.int16))
+    assert len(made) == 1
+    assert made[0] is not None

@@ -118,6 +118,38 @@ def test_triton_stores_them(triton_interpreter) -> None:  # type: ignore[no-unty
         np.testing.assert_array_equal(got, expected)
 
 
+def test_each_output_of_several_stores_its_own(triton_interpreter) -> None:  # type: ignore[no-untyped-def]
+    keys, values = (Tensor(name, (2, 12, 20), "float32") for name in ("keys", "values"))
+    new, at = Tensor("new", (2, 20), "float32"), Tensor("at", (), "float32")
+    axes = (Axis("h", 2), Axis("p", 12), Axis("d", 20))
+    entered = [
+        Stage("k", axes, chosen(HERE, NEW, Access("keys", (H, P, D)))),
+        Stage("v", axes, chosen(HERE, ex.call("exp", NEW), Access("values", (H, P, D)))),
+        Stage("sums", axes, ex.call("exp", Access("new", (H, D)))),
+    ]
+    op = Workload("test", (keys, values, new, at), tuple(entered), output_names=("k", "v", "sums"))
+    rng = np.random.default_rng(1)
+    drawn = [rng.standard_normal(t.shape).astype(np.float32) if t is not at else np.float32(7) for t in op.inputs]
+    given = [np.asarray(drawn[n]) for n in op.canonical.inputs]
+    program = best_spaces.build(op, H100).sample(rng).program
+    names = [b.name for b in program.given]
+    changing = program
+    for number, old in enumerate((0, 1)):
+        made = storing_changes(changing, names[4 + number], [names[op.canonical.inputs.index(old)]])
+        assert made is not None
+        changing = made
+    whole, found = interpret(program, given), interpret(changing, given)
+    for number, (a, b) in enumerate(zip(whole, found, strict=True)):
+        rows = [7] if number < 2 else [*range(12)]
+        shaped = [x.reshape(2, 12, 20) for x in (a, b)]
+        np.testing.assert_array_equal(shaped[1][:, rows], shaped[0][:, rows])
+        assert np.isnan(b).sum() == 2 * (12 - len(rows)) * 20
+    source = backends.named("triton").render(changing, "", H100)
+    got = triton_interpreter.run_all(source, changing, dict(zip(names, given, strict=False)))
+    for a, b in zip(got, found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
 @pytest.mark.parametrize(("backend", "target"), [("llvm", cpu_target()), ("cuda", H100)])
 def test_other_backends_refuse_them(backend: str, target: Target) -> None:
     for _, changing in programs(workload(CHOICES["a row"]), target, count=1):

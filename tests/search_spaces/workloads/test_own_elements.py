@@ -70,3 +70,33 @@ def test_the_memory_of_an_input_is_known_by_its_first_element_and_type() -> None
     assert not is_proved(expression, {"old": 0, "second": 0})
     assert is_proved(expression, {"old": 0})
     assert not is_proved(OLD, dtype="float16")
+
+
+@pytest.mark.parametrize(
+    ("expression", "other", "proved"),
+    [
+        # Every element may be computed once for each index of the other output's third axis.
+        (ex.add(OLD, NEW), Access("new", (P,)), False),
+        (ex.call("where", ex.call("eq", Position(P), Access("at", ())), NEW, OLD), Access("new", (P,)), True),
+        (ex.call("where", ex.call("lt", OLD, Literal(0.0)), NEW, OLD), Access("new", (P,)), False),
+        # The other output's elements may be read after this one is stored.
+        (ex.call("where", row(1), NEW, OLD), Access("out", (H, Affine(offset=0))), False),
+        (ex.call("where", row(1), NEW, OLD), OLD, False),
+    ],
+)
+def test_other_outputs_may_neither_read_them_nor_repeat_them(
+    expression: Expression, other: Expression, proved: bool
+) -> None:
+    inputs = (Tensor("old", (2, 8), "float32"), Tensor("new", (8,), "float32"), Tensor("at", (), "int64"))
+    axes = (Axis("h", 2), Axis("p", 8))
+    stages = (Stage("out", axes, expression), Stage("more", (*axes, Axis("r", 4)), other))
+    workload = Workload("test", inputs, stages, output_names=("out", "more"))
+    assert uses_only_own_elements(workload, "out", {"old": 0}) is proved
+
+
+def test_a_stage_between_may_read_them() -> None:
+    inputs = (Tensor("old", (2, 8), "float32"), Tensor("new", (8,), "float32"))
+    axes = (Axis("h", 2), Axis("p", 8))
+    for read, proved in ((Access("s", (H, P)), True), (Access("s", (H, Affine(offset=2))), False)):
+        stages = (Stage("s", axes, ex.mul(OLD, NEW)), Stage("out", axes, ex.add(read, NEW)))
+        assert uses_only_own_elements(Workload("test", inputs, stages), "out", {"old": 0}) is proved

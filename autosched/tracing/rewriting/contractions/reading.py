@@ -52,10 +52,11 @@ class _Part:
 @dataclass(frozen=True, eq=False)
 class Known:
     """Terms, and the numbers of their classes: `constants`, and `sums`, which are computed from sums of products by
-    views and by what products and sums are made of. `readers`: the terms that read a class.
+    views and by what products and sums are made of. `readers`: terms that read a class; `results`: returned ones.
     """
 
     equalities: Equalities
+    results: Set[int]
     readers: Mapping[int, Sequence[Value]]
     sums: Set[int]
     constants: Set[int]
@@ -70,7 +71,8 @@ class Known:
         return is_constant(value)
 
     def is_shared(self, value: Value) -> bool:
-        return len(self.readers.get(self.equalities.number(value), ())) > 1
+        number = self.equalities.number(value)
+        return number in self.results or len(self.readers.get(number, ())) > 1
 
 
 def known_of(equalities: Equalities) -> Known:
@@ -82,7 +84,7 @@ def known_of(equalities: Equalities) -> Known:
             sums.add(equalities.number(value))
         if value.constant or (operands and operands <= constants and takes_other_operands(value)):
             constants.add(equalities.number(value))
-    return Known(equalities, equalities.readers(), sums, constants)
+    return Known(equalities, equalities.results, equalities.readers(), sums, constants)
 
 
 def _is_read_through(value: Value) -> bool:

@@ -35,10 +35,17 @@ def _example(sizes: Sequence[int]) -> list[Value]:
     return [pointwise(ex.add, matmul(x, w, "dense"), matmul(matmul(x, a, "first"), b, "second"))]
 
 
+def _one_constant(sizes: Sequence[int]) -> list[Value]:
+    m, k, n, inner = sizes[0] * 16, sizes[1], sizes[2], sizes[3] * 8
+    a, b = leaf("a", (k, inner)), leaf("b", (inner, n), constant=True)
+    return [matmul(matmul(leaf("x", (m, k)), a, "first"), b, "second")]
+
+
 RULE = Rule(
     name="constants of products",
     text="(x·A)·B → x·(A·B), x·W + (x·A)·B → x·(W + A·B)",
     exactness="folded",
     matches=_matches,
     example=_example,
+    refused=(_one_constant,),
 )

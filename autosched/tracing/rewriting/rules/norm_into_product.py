@@ -103,11 +103,43 @@ def _of_result(factor: Value, product: Product, summed: int) -> Value:
 
 
 def _example(sizes: Sequence[int]) -> list[Value]:
-    m, k, n, o = sizes
+    normed = _normed(sizes)
+    return [_product_with(normed, sizes[2]), _product_with(normed, sizes[3], "v")]
+
+
+def _normed(sizes: Sequence[int]) -> Value:
+    m, k, *_ = sizes
     x, r = leaf("x", (m, k)), leaf("r", (m, 1))
     gamma, beta = leaf("gamma", (k,), constant=True), leaf("beta", (k,), constant=True)
-    normed = pointwise(lambda x, r, g, b: ex.add(ex.mul(ex.mul(x, r), g), b), x, r, gamma, beta)
-    return [matmul(normed, leaf(name, (k, size), constant=True)) for name, size in (("w", n), ("v", o))]
+    return pointwise(lambda x, r, g, b: ex.add(ex.mul(ex.mul(x, r), g), b), x, r, gamma, beta)
+
+
+def _product_with(normed: Value, size: int, name: str = "w", constant: bool = True) -> Value:
+    return matmul(normed, leaf(name, (normed.shape[1], size), constant=constant), f"by_{name}")
+
+
+def _layer_norm(sizes: Sequence[int]) -> list[Value]:
+    m, k, n, _ = sizes
+    x, r, gamma = leaf("x", (m, k)), leaf("r", (m, 1)), leaf("gamma", (k,), constant=True)
+    whole = Result("mean", (m, 1), "float32", "")
+    sums = whole.keeping(whole.reduced("sum", x, [1], shape=(m,)), [1], True)
+    mean = pointwise(lambda total: ex.mul(total, ex.Literal(1 / k)), sums)
+    return [_product_with(pointwise(lambda x, u, r, g: ex.mul(ex.mul(ex.sub(x, u), r), g), x, mean, r, gamma), n)]
+
+
+def _returned(sizes: Sequence[int]) -> list[Value]:
+    normed = _normed(sizes)
+    return [normed, _product_with(normed, sizes[2])]
+
+
+def _read_otherwise(sizes: Sequence[int]) -> list[Value]:
+    normed = _normed(sizes)
+    positive = pointwise(lambda y: ex.call("maximum", y, ex.Literal(0.0)), normed)
+    return [_product_with(normed, sizes[2]), _product_with(positive, sizes[2], "v")]
+
+
+def _with_an_argument(sizes: Sequence[int]) -> list[Value]:
+    return [_product_with(_normed(sizes), sizes[2], constant=False)]
 
 
 RULE = Rule(
@@ -116,4 +148,6 @@ RULE = Rule(
     exactness="folded",
     matches=_matches,
     example=_example,
+    others=(_layer_norm,),
+    refused=(_returned, _read_otherwise, _with_an_argument),
 )

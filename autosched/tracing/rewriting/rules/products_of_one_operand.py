@@ -18,13 +18,14 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from autosched.tracing.fusion.regions import below
 from autosched.tracing.operators.rules import Result
 from autosched.tracing.operators.view_translation import permute, piece
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.examples import leaf, matmul
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.rewriting.terms import is_constant
-from autosched.tracing.values.values import Joined, Pointwise, Product, Value, View
+from autosched.tracing.values.values import Joined, Leaf, Pointwise, Product, Value, View
 from autosched.tracing.values.views import Permutation
 from search_spaces.workloads.expressions.expression import Literal, add, call
 
@@ -40,9 +41,16 @@ def _matches(equalities: Equalities) -> Iterator[Match]:
             key = equalities.number(value.a), value.a_loops, value.b_loops, value.b.dtype, value.precision, sizes
             groups[key].setdefault(equalities.number(value.b), value)
     readers = equalities.readers()
-    for products in groups.values():
+    for group in groups.values():
+        products = _without_originals([*group.values()]) if len(group) > 1 else []
         if len(products) > 1:
-            yield _merged(equalities, readers, [*products.values()])
+            yield _merged(equalities, readers, products)
+
+
+def _without_originals(products: Sequence[Product]) -> list[Product]:
+    """The products without those of which a rewrite has made another one here, by multiplying into its constants."""
+    leaves = [{v for v in below([p.b]) if isinstance(v, Leaf)} for p in products]
+    return [p for p, own in zip(products, leaves, strict=True) if not any(own < others for others in leaves)]
 
 
 def _own_dim(product: Product) -> int | None:

@@ -90,11 +90,39 @@ def _along(found: Affine) -> Value:
     return reshape(found.shift, (*found.shift.shape, *(1,) * (found.place - 1))) if found.shift.shape else found.shift
 
 
+def _product(sizes: Sequence[int]) -> tuple[Value, int]:
+    # Along a dimension of size 1 nothing is a scale of columns.
+    m, k, n = sizes[0], sizes[1], sizes[2] + 1
+    return matmul(leaf("x", (m, k)), leaf("w", (k, n), constant=True)), n
+
+
+def _scaled(product: Value, constant: bool = True) -> Value:
+    line = product.shape[-1:]
+    return pointwise(ex.mul, product, leaf("scale", line, constant=constant), name="scaled")
+
+
 def _example(sizes: Sequence[int]) -> list[Value]:
-    m, k, n, _ = sizes
-    x, w = leaf("x", (m, k)), leaf("w", (k, n), constant=True)
+    product, n = _product(sizes)
     mean, scale, bias = (leaf(name, (n,), constant=True) for name in ("mean", "scale", "bias"))
-    return [pointwise(lambda y, m, s, b: ex.add(ex.mul(ex.sub(y, m), s), b), matmul(x, w), mean, scale, bias)]
+    return [pointwise(lambda y, m, s, b: ex.add(ex.mul(ex.sub(y, m), s), b), product, mean, scale, bias)]
+
+
+def _read_twice(sizes: Sequence[int]) -> list[Value]:
+    product, _ = _product(sizes)
+    return [pointwise(ex.add, _scaled(product), product)]
+
+
+def _returned(sizes: Sequence[int]) -> list[Value]:
+    product, _ = _product(sizes)
+    return [product, _scaled(product)]
+
+
+def _by_an_argument(sizes: Sequence[int]) -> list[Value]:
+    return [_scaled(_product(sizes)[0], constant=False)]
+
+
+def _by_a_number(sizes: Sequence[int]) -> list[Value]:
+    return [pointwise(lambda y: ex.mul(y, ex.Literal(0.5)), _product(sizes)[0])]
 
 
 RULE = Rule(
@@ -103,4 +131,5 @@ RULE = Rule(
     exactness="folded",
     matches=_matches,
     example=_example,
+    refused=(_read_twice, _returned, _by_an_argument, _by_a_number),
 )

@@ -28,6 +28,7 @@ from autosched.tracing.rewriting.examples import leaf, matmul, pointwise
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.values.values import Value
 from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Literal
 
 
 def _matches(equalities: Equalities) -> Iterator[Match]:
@@ -42,12 +43,16 @@ def _example(sizes: Sequence[int]) -> list[Value]:
     return [chain, pointwise(ex.add, matmul(a, b, "first"), matmul(a, c, "second"), name="sum")]
 
 
-def _in_order(sizes: Sequence[int]) -> list[Value]:
-    """Products that are in the cheapest order, and a sum of some that have no factor in common."""
+def _read_elsewhere(sizes: Sequence[int]) -> list[Value]:
+    m, k, n, o = sizes
+    wide = matmul(leaf("a", (m, k)), leaf("d", (k, n)), "wide")
+    return [wide, matmul(wide, leaf("e", (n, o)), "narrow")]
+
+
+def _relu_between(sizes: Sequence[int]) -> list[Value]:
     m, k, n, o = sizes[0] * 16, sizes[1], sizes[2] * 16, sizes[3]
-    a, b, c = leaf("a", (m, k)), leaf("b", (k, n)), leaf("c", (n, 1))
-    other = matmul(leaf("d", (m, o)), leaf("e", (o, n)), "second")
-    return [matmul(a, matmul(b, c, "column"), "rows"), pointwise(ex.add, matmul(a, b, "first"), other, name="sum")]
+    wide = matmul(leaf("a", (m, k)), leaf("d", (k, n)), "wide")
+    return [matmul(pointwise(lambda e: ex.call("maximum", e, Literal(0.0)), wide), leaf("e", (n, o)), "narrow")]
 
 
 RULE = Rule(
@@ -56,5 +61,5 @@ RULE = Rule(
     exactness="reassociated",
     matches=_matches,
     example=_example,
-    refused=(_in_order,),
+    refused=(_read_elsewhere, _relu_between),
 )

@@ -1,0 +1,197 @@
+"""Checks of rewrites on the constants at hand: errors against float64, next to those of what is written.
+
+A rule may be right and a rewrite by it inexact: two constants are combined and rounded once more, and how much that
+loses depends on them. Both sides of a rewrite are computed in the arithmetic of kernels (sums in float32, roundings
+where the values have them), and the written one in float64 as well, on random inputs: usual ones; with outliers, a
+feature that is a hundred times as large as others, as language models have; with a row of -infinity, as masks have; and
+shifted by one deviation, where constants are combined. Products and scans that both sides read are such inputs
+themselves, so that a check computes what has changed, and what is pointwise or a reduction before that.
+
+What has constants without data, is too large, or has no reference is not checked, which is a reason as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from autosched.checking.operations import OPERATIONS
+from autosched.machine.element_types import torch_dtype
+from autosched.machine.memory import ran_out
+from autosched.tracing.fusion.regions import below
+from autosched.tracing.rewriting.evaluation import NotEvaluatedError, Reals, evaluated, prepared
+from autosched.tracing.rewriting.preparing import with_prepared
+from autosched.tracing.rewriting.rule import Match, Rule
+from autosched.tracing.rewriting.terms import is_constant, takes_other_operands
+from autosched.tracing.values.values import Arange, Leaf, Prepared, Product, Value
+from search_spaces.workloads.dtypes import is_float
+
+# Of the root mean square, and of the largest one, which is of one element and varies more.
+_MORE_ERROR = 1.5
+_MORE_PEAK = 3.0
+# Errors of float32 sums that are exact by chance on one side, in units of the result's root mean square.
+_FLOOR = 2.0**-21
+_OUTLIER = 100.0
+# A check is to take a tenth of a second: so many multiplications in float64, and so many numbers in memory at a time.
+_MOST_FLOPS = {"cpu": 2e9, "cuda": 1e12}
+_MOST_ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}
+_SEED = 0
+
+
+def why_refused(rule: Rule, match: Match, data: Callable[[Leaf], Tensor | None]) -> str | None:
+    """The reason that a rewrite is not to be used with these constants; None if it is as exact as what is written.
+
+    `data`: a constant's tensor, if it is known. Where a rule combines no constants, others are drawn like arguments.
+    """
+    folded = rule.exactness == "folded"
+    for before, after in match.pairs:
+        try:
+            why = _Instance.of(before, after, data, folded).why_worse()
+        except (NotEvaluatedError, _UncheckedError) as error:
+            why = f"not checked: {error}"
+        except (MemoryError, RuntimeError) as error:
+            if not ran_out(error):
+                raise
+            why = "not checked: there is no memory for it"
+        if why is not None:
+            return f"{before.name}: {why}" if len(match.pairs) > 1 else why
+    return None
+
+
+class _UncheckedError(Exception):
+    """The reason that a rewrite is not checked."""
+
+
+class _Floats:
+    """Arithmetic as kernels have it: float32, rounded where the values are."""
+
+    def numbers(self, tensor: Tensor) -> Tensor:
+        return tensor.to(torch.float32 if tensor.is_floating_point() or tensor.dtype is torch.bool else torch.int64)
+
+    def number(self, value: float | int, device: torch.device) -> Tensor:
+        return torch.full((), value, dtype=torch.int64 if isinstance(value, int) else torch.float32, device=device)
+
+    def apply(self, operator: str, arguments: Sequence[Tensor]) -> Tensor:
+        return arguments[0].to(torch.float32) if operator == "to_float" else OPERATIONS[operator](*arguments)
+
+    def fold(self, operator: str, x: Tensor, dims: Sequence[int]) -> Tensor:
+        return Reals().fold(operator, x, dims)
+
+    def sum_of_products(self, a: Tensor, b: Tensor, dims: Sequence[int]) -> Tensor:
+        return Reals().sum_of_products(a, b, dims)
+
+
+@dataclass(frozen=True, eq=False)
+class _Instance:
+    """Two values that are equal, the values to draw, and the tensors of constants."""
+
+    before: Value
+    after: Value
+    drawn: tuple[Value, ...]
+    constants: Mapping[Value, Tensor]
+    device: torch.device
+    folded: bool
+
+    @staticmethod
+    def of(before: Value, after: Value, data: Callable[[Leaf], Tensor | None], folded: bool) -> _Instance:
+        """Raises _UncheckedError."""
+        (after,) = with_prepared([after], set(below([before])))
+        inputs = _inputs(before, after)
+        values = [*below([before, after], inputs)]
+        known = {v: data(v) for v in values if isinstance(v, Leaf) and v.constant}
+        unknown = [leaf for leaf, tensor in known.items() if tensor is None]
+        if unknown and folded:
+            raise _UncheckedError(f"the elements of {unknown[0].name} are not known yet")
+        inputs |= dict.fromkeys(unknown)
+        constants: dict[Value, Tensor] = {v: t.detach() for v, t in known.items() if t is not None}
+        device = next((t.device for t in constants.values()), torch.device("cpu"))
+        _check_size(values, inputs, device)
+        with torch.inference_mode(False), torch.no_grad(), device:
+            for value in (v for v in values if isinstance(v, Prepared) and constants.keys() >= {*v.constants}):
+                constants[value] = prepared(value, [constants[c] for c in value.constants])
+        return _Instance(before, after, tuple(inputs), constants, device, folded)
+
+    def why_worse(self) -> str | None:
+        generator = torch.Generator(self.device).manual_seed(_SEED)
+        with torch.inference_mode(False), torch.no_grad(), self.device:
+            for name, change in {**_DRAWS, **(_OF_FOLDED if self.folded else {})}.items():
+                tensors = {v: _drawn(v, change, generator) for v in self.drawn} | dict(self.constants)
+                (exact,) = evaluated([self.before], tensors, Reals())
+                if exact.is_floating_point():
+                    (usual,), (new,) = (evaluated([v], tensors, _Floats()) for v in (self.before, self.after))
+                    if (why := _why_worse(exact, usual.double(), new.double())) is not None:
+                        return f"with {name}, {why}"
+        return None
+
+
+def _inputs(before: Value, after: Value) -> dict[Value, None]:
+    """The values to draw: arguments, and what both sides have in common and is dear, or not evaluated."""
+    common = {*below([before])} & {*below([after])} - {before, after}
+    dear: list[Value] = [v for v in common if isinstance(v, Product) and not is_constant(v)]
+    dear += [
+        v for v in common if not v.constant and not takes_other_operands(v) and not isinstance(v, Arange | Prepared)
+    ]
+    drawn = {v for v in dear if v.operands or isinstance(v, Leaf)}
+    reached = [o for v in below([before, after], drawn) for o in v.operands if o in drawn]
+    return dict.fromkeys(reached)
+
+
+def _check_size(values: Sequence[Value], inputs: Mapping[Value, None], device: torch.device) -> None:
+    flops = sum(2 * v.elements * math.prod(v.summed) for v in values if isinstance(v, Product))
+    elements = sum(v.elements for v in (*values, *inputs))
+    if not all(v.readable for v in (*values, *inputs)):
+        raise _UncheckedError("it has values that only PyTorch takes")
+    if flops > _MOST_FLOPS.get(device.type, 0) or elements > _MOST_ELEMENTS.get(device.type, 0):
+        raise _UncheckedError(f"it has {flops:.1e} multiplications and additions of {elements:.1e} numbers")
+
+
+def _drawn(value: Value, change: Callable[[Tensor], Tensor], generator: torch.Generator) -> Tensor:
+    dtype = torch_dtype(value.dtype)
+    if not is_float(value.dtype):
+        # As indices of any tensor, divisors and truth values.
+        return torch.ones(value.shape, dtype=dtype)
+    drawn = torch.randn(value.shape, generator=generator, device=generator.device)
+    return change(drawn).to(dtype)
+
+
+def _with_outlier(x: Tensor) -> Tensor:
+    x[..., :1] *= _OUTLIER
+    return x
+
+
+def _with_infinities(x: Tensor) -> Tensor:
+    if x.dim() > 1:
+        x[..., :1, :] = -math.inf
+    return x
+
+
+_DRAWS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "usual inputs": lambda x: x,
+    "outliers": _with_outlier,
+    "infinities": _with_infinities,
+}
+# Constants that are rounded once more, and whose sum was 0, show it so.
+_OF_FOLDED: Mapping[str, Callable[[Tensor], Tensor]] = {"shifted inputs": lambda x: x + 1}
+
+
+def _why_worse(exact: Tensor, usual: Tensor, new: Tensor) -> str | None:
+    """The reason that new results are further from exact ones than usual ones are."""
+    both = exact.isfinite() & usual.isfinite()
+    lost = int((both & ~new.isfinite()).sum())
+    if lost:
+        return f"{lost} of {new.numel()} results are no finite numbers any more"
+    if not both.any():
+        return None
+    floor = _FLOOR * float(exact[both].square().mean().sqrt())
+    errors = [(x - exact)[both].abs() for x in (usual, new)]
+    for kind, most, (old_error, new_error) in (
+        ("error", _MORE_ERROR, [float(e.square().mean().sqrt()) for e in errors]),
+        ("largest error", _MORE_PEAK, [float(e.max()) for e in errors]),
+    ):
+        if new_error > most * old_error + floor:
+            return f"the {kind} is {new_error:.1e}, and {old_error:.1e} as it is written"
+    return None
