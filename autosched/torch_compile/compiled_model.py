@@ -82,7 +82,7 @@ class CompiledModel:
                 raise
             raise InputError(
                 f"{name_of(model)} reads a tensor that is neither among its inputs nor an attribute of a module "
-                "(but in a list or a closure, say); expected it as an input, a buffer or an attribute; or use torch.compile"
+                "(but in a list or a closure, say); expected an input, a buffer or an attribute; or use torch.compile"
             ) from error
 
     def _compiled(self, weights: int, tensors: int) -> Callable[..., Any]:

@@ -134,7 +134,8 @@ def test_a_thousand_calls_from_four_threads_are_right_and_leave_nothing_behind(
 
     called(inputs[0])
     before = allocated(10)
-    assert allocated(250) <= before
+    # A value that stays behind in each call takes 8 MB; calls that meet for the first time may make an arena more.
+    assert allocated(250) < before + (1 << 20)
     assert bool(graphs_launched) == (mode == "reduce-overhead")
 
 
