@@ -20,6 +20,7 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind
 from autosched.torch_compile.stateless import StatelessModel
 from autosched.tracing.capture.capture import Weights
+from autosched.tracing.capture.closed_over import name_of
 from search_spaces import InputError, Target
 
 
@@ -33,7 +34,8 @@ def compile(
     `mode` and `options` are those of torch.compile (docs/models.md).
 
     Raises:
-        InputError: an option is not allowed; or, with `strict`, something has no kernel. And what the model raises.
+        InputError: an option is not allowed; the model reads tensors that are neither inputs nor attributes of modules;
+            or, with `strict`, something has no kernel. And what the model raises.
     """
     return CompiledModel(model, inputs, Options.of(mode, options))
 
@@ -74,7 +76,16 @@ class CompiledModel:
         self._expected, self._examples = [*map(_Expected.of, leaves)], without_data(_tensors_of(leaves))
         self._call = self._compiled(len(state), references([*state.values(), *_tensors_of(leaves)]))
         # AOTAutograd compiles at the first call.
-        self._call(state, _tensors_of(leaves))
+        try:
+            self._call(state, _tensors_of(leaves))
+        except AssertionError as error:
+            # AOTAutograd's word for a tensor with data among those without.
+            if "allow_non_fake_inputs" not in str(error):
+                raise
+            raise InputError(
+                f"{name_of(model)} reads a tensor that is neither among its inputs nor an attribute of a module "
+                "(but in a list or a closure, say); expected an input, a buffer or an attribute; or use torch.compile"
+            ) from error
 
     def _compiled(self, weights: int, tensors: Weights) -> Callable[..., Any]:
         from torch._functorch.aot_autograd import aot_function
@@ -131,5 +142,6 @@ def _tensors_of(leaves: Sequence[Any]) -> list[Tensor]:
     return [x for x in leaves if isinstance(x, Tensor)]
 
 
-def _kind_of(tensor: Tensor) -> tuple[Any, ...]:
-    return tensor.shape, tensor.dtype, tensor.device
+def _kind_of(weight: object) -> tuple[Any, ...]:
+    # Of an attribute, anything may have taken the place.
+    return (weight.shape, weight.dtype, weight.device) if isinstance(weight, Tensor) else (type(weight),)

@@ -82,3 +82,37 @@ def test_a_function_has_no_weights() -> None:
     x = torch.randn(4, 8)
     compiled = autosched.compile(torch.tanh, x, options={"mode": "default"})
     torch.testing.assert_close(compiled(x), torch.tanh(x))
+
+
+class Scaled(nn.Module):
+    """A tensor that is no buffer, and that two modules share."""
+
+    def __init__(self, inner: Scaled | None = None) -> None:
+        super().__init__()
+        self.inner = inner
+        self.scale = torch.rand(8) if inner is None else inner.scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(x * self.scale)
+        return y if self.inner is None else self.inner(y)
+
+
+def test_tensors_that_are_plain_attributes_are_those_of_the_moment(tmp_path: Path) -> None:
+    model, x = Scaled(Scaled()), torch.randn(4, 8)
+    with torch.no_grad():
+        compiled = autosched.compile(model, x, options=options(tmp_path))
+        torch.testing.assert_close(compiled(x), model(x))
+        model.scale.mul_(2)
+        torch.testing.assert_close(compiled(x), model(x))
+        assert model.inner is not None
+        model.scale = model.inner.scale = torch.rand(8)
+        torch.testing.assert_close(compiled(x), model(x))
+        model.scale = 3.0  # type: ignore[assignment]
+        with pytest.raises(InputError, match="the weights have other shapes"):
+            compiled(x)
+
+
+def test_tensors_that_nobody_can_look_up_are_refused(tmp_path: Path) -> None:
+    hidden = [torch.rand(8)]
+    with pytest.raises(InputError, match="neither among its inputs nor an attribute of a module"):
+        autosched.compile(lambda x: x + hidden[0], torch.randn(4, 8), options=options(tmp_path))
