@@ -305,8 +305,8 @@ def cut(
             continue
         cuts = [_Cut(p, wanted) for p in found]
         refusals = _Refusals(captured.weights)
-        others = alternatives([*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused)
-        for results, texts in _with_parts_alone(wanted, [(laid_out(o.results), _texts(o)) for o in others]):
+        rewritten = alternatives([*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused)
+        for results, texts in _with_parts_alone(wanted, [(laid_out(r.results), _texts(r)) for r in rewritten]):
             # What rules make may have no kernel.
             with contextlib.suppress(NoKernelError):
                 cuts += [_Cut(p, results, texts) for p in partitions(name, results, kernels)]

@@ -85,19 +85,19 @@ def _product(builder: Builder, group: Sequence[Monomial], number: int) -> Tensor
     second = builder.in_order({*found.loops_of(group[0].factors[1])} & {*kept})
     parts: tuple[list[Value], list[Value]] = [], []
     for monomial in group:
-        a, b = (builder.tensor(f) for f in monomial.factors)
-        if {*a.loops} & {*kept} != {*first}:
-            a, b = b, a
-        summed = builder.in_order({*a.loops} - {*kept})
-        for tensor, own, side in ((a, first, parts[0]), (b, second, parts[1])):
+        tensors = [builder.tensor(f) for f in monomial.factors]
+        if {*tensors[0].loops} & {*kept} != {*first}:
+            tensors.reverse()
+        summed = builder.in_order({*tensors[0].loops} - {*kept})
+        for tensor, own, side in zip(tensors, (first, second), parts, strict=True):
             shape = tuple(found.loops.extent([loop]) for loop in own)
             side.append(reshaped(builder.along(tensor, (*own, *summed)), (*shape, found.loops.extent(summed))))
     loops = builder.in_order({*first, *second})
     numbers = {loop: n for n, loop in enumerate(loops)}
-    wide = [_concatenated(builder, side, f"{number}_{n}") for n, side in enumerate(parts)]
-    own_loops = [(*(numbers[loop] for loop in own), len(loops)) for own in (first, second)]
+    a, b = (_concatenated(builder, side, f"{number}_{n}") for n, side in enumerate(parts))
+    a_loops, b_loops = ((*(numbers[loop] for loop in own), len(loops)) for own in (first, second))
     result = builder.result(str(number), loops)
-    return Tensor(product(result, *wide, result.shape, *own_loops), loops, made=True)
+    return Tensor(product(result, a, b, result.shape, a_loops, b_loops), loops, made=True)
 
 
 def _concatenated(builder: Builder, parts: Sequence[Value], name: str) -> Value:
