@@ -12,8 +12,9 @@ from typing import Any
 from torch import Tensor
 
 from autosched.backends.spaces import why_no_schedule
+from autosched.machine.garbage import without_collections
 from autosched.machine.library_precision import LibraryPrecision
-from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Weights, capture
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Static, Weights, capture
 from autosched.tracing.capture.closed_over import Slot, name_of
 from autosched.tracing.capture.result_memory import ResultMemory
 from autosched.tracing.capture.result_tree import ResultTree
@@ -99,7 +100,8 @@ class TracedFunction:
             InputError: a part has none in any partition, and was not to be left to PyTorch.
         """
         if target not in self._for_targets:
-            self._for_targets[target] = self._cut_for(target)
+            with without_collections():
+                self._for_targets[target] = self._cut_for(target)
         return self._for_targets[target]
 
     def noted_for(self, target: Target) -> TracedFunction:
@@ -245,24 +247,27 @@ def trace_function(
     inputs: Sequence[Tensor],
     allow_fallback: bool,
     names: Sequence[str] | None = None,
-    static: frozenset[int] = frozenset(),
+    static: Static = frozenset(),
     numerics: Numerics = DEFAULT_NUMERICS,
 ) -> TracedFunction:
-    """The function cut into workloads; `names` of its arguments, by default those that it has; `static`: the numbers of
-    those whose elements mostly stay from call to call; `numerics`: as `trace`.
+    """The function cut into workloads; `names` of its arguments, by default those that it has; `static`: those whose
+    elements mostly stay from call to call; `numerics`: as `trace`.
 
     Raises:
         InputError: as `trace`.
     """
     names = names or argument_names(function, len(inputs))
+    weights = static if isinstance(static, tuple) else ()
+    numbers = frozenset(n for each in weights for n in each) if isinstance(static, tuple) else static
 
     def made(scans: bool) -> TracedFunction:
-        captured = replace(capture(function, inputs, scans), static=static, numerics=numerics)
+        captured = replace(capture(function, inputs, scans), static=numbers, weights=weights, numerics=numerics)
         return cut(captured, function, name_of(function), names, allow_fallback)
 
-    found = made(scans=True)
-    # PyTorch decomposes scans that no kernel computes.
-    return made(scans=False) if any(LIBRARY in left for left in found.left_to_pytorch) else found
+    with without_collections():
+        found = made(scans=True)
+        # PyTorch decomposes scans that no kernel computes.
+        return made(scans=False) if any(LIBRARY in left for left in found.left_to_pytorch) else found
 
 
 def cut(
@@ -305,8 +310,8 @@ def cut(
             continue
         cuts = [_Cut(p, wanted) for p in found]
         refusals = _Refusals(captured.weights)
-        rewritten = alternatives([*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused)
-        for results, texts in _with_parts_alone(wanted, [(laid_out(r.results), _texts(r)) for r in rewritten]):
+        made = alternatives([*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused)
+        for results, texts in _with_parts_alone(wanted, [(laid_out(a.results), _texts(a)) for a in made]):
             # What rules make may have no kernel.
             with contextlib.suppress(NoKernelError):
                 cuts += [_Cut(p, results, texts) for p in partitions(name, results, kernels)]
