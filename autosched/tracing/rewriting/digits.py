@@ -6,6 +6,7 @@ every batch are taken of a [batch · rows, features] matrix, as `x.view(-1, k) @
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -144,21 +145,30 @@ def placed_digit(base: Value, place: Placement) -> tuple[Digit, Positions] | Non
     """The digit of a dense value, and the positions of it, that lie in a place of its memory; None if there is none."""
     if base.memory_strides != dense_strides(base.shape):
         return None
-    dims = [(size, stride) for size, stride in zip(place.shape, place.strides, strict=True) if size > 1][::-1]
-    last, expected = (1, 1), 1
-    for size, stride in [*dims, (1, base.elements)]:
-        if stride != expected:
-            # A position of a digit that the place does not have, or some of the digit before.
-            ways = [(expected, 1), (last[1], last[0])]
-            found = (_at(base, place.offset, inner, count, stride) for inner, count in ways)
-            return next((each for each in found if each is not None), None)
-        last, expected = (size, stride), size * stride
-    return None
+    dims = sorted((stride, size) for size, stride in zip(place.shape, place.strides, strict=True) if size > 1)
+    dims.append((base.elements, 1))
+    dense, number = [1], 0
+    for stride, size in dims:
+        if stride != dense[-1]:
+            break
+        dense.append(stride * size)
+        number += 1
+    if number == len(dims) or not _are_dense(dims[number:]):
+        return None
+    # A position of a digit that the place does not have, or some of the digit before.
+    ways = [(dense[-1], 1), *([(dense[-2], dense[-1] // dense[-2])] if number else [])]
+    found = (_at(base, place.offset, inner, count, dims[number][0]) for inner, count in ways)
+    return next((each for each in found if each is not None), None)
+
+
+def _are_dense(dims: Sequence[tuple[int, int]]) -> bool:
+    return all(above == stride * size for (stride, size), (above, _) in itertools.pairwise(dims))
 
 
 def _at(base: Value, offset: int, inner: int, count: int, stride: int) -> tuple[Digit, Positions] | None:
-    size = stride // inner
-    if stride % inner or base.elements % stride or offset % inner or offset // inner + count > size:
+    """Positions of a digit whose neighbours are so many elements apart, and that repeats after `stride` elements."""
+    if stride < 1 or stride % inner or base.elements % stride or offset % inner:
         return None
+    start, size = offset // inner, stride // inner
     digit = digit_at(base.shape, base.elements // stride, size, inner)
-    return None if digit is None else (digit, Positions(offset // inner, 1, count))
+    return None if digit is None or start + count > size else (digit, Positions(start, 1, count))

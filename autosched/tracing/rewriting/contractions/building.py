@@ -9,7 +9,7 @@ from autosched.tracing.operators.product_rules import product
 from autosched.tracing.operators.rules import Result, converted, reshape
 from autosched.tracing.operators.view_translation import permute
 from autosched.tracing.rewriting.contractions.loops import Factor, Monomial, SumOfProducts
-from autosched.tracing.rewriting.contractions.ordering import Factors, Tree, members_of
+from autosched.tracing.rewriting.contractions.ordering import Factors, Tree, cheapest_order, members_of
 from autosched.tracing.values.conversions import rounded
 from autosched.tracing.values.values import Value, View
 from autosched.tracing.values.views import Expansion
@@ -45,6 +45,13 @@ class Builder:
     def monomial(self, monomial: Monomial, factors: Factors, tree: Tree) -> Tensor | None:
         """The product of the factors; None where there are none."""
         return self._tree([self.tensor(f) for f in monomial.factors], factors, tree) if monomial.factors else None
+
+    def in_any_order(self, monomial: Monomial) -> Tensor | None:
+        """The product of factors whose constants are like others."""
+        loops = tuple(frozenset(self.of.loops_of(f)) for f in monomial.factors)
+        narrow = any(f.value.dtype != "float32" for f in monomial.factors)
+        factors = Factors(loops, frozenset(self.of.kept), (False,) * len(loops), narrow, self.of.loops)
+        return self.monomial(monomial, factors, cheapest_order(factors)[1]) if loops else None
 
     def _tree(self, tensors: Sequence[Tensor], factors: Factors, tree: Tree) -> Tensor:
         kept = factors.remaining(sum(1 << n for n in members_of(tree)))

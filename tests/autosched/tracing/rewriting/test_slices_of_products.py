@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,10 @@ from torch import Tensor, nn
 
 import autosched
 from autosched.tracing.fusion.regions import below
+from autosched.tracing.rewriting.digits import placed_digit
+from autosched.tracing.rewriting.examples import leaf
 from autosched.tracing.values.values import Product
+from autosched.tracing.values.views import Placement
 from rewritten_values import kernel_of, rewritten, right_alternatives
 
 X, W, B = torch.randn(2, 16, 32), torch.randn(24, 32), torch.randn(24)
@@ -65,6 +69,39 @@ def test_products_have_no_more_rows_and_columns_than_are_read(
 )
 def test_a_product_that_is_needed_whole_is_left(function: Callable[..., Tensor]) -> None:
     assert not right_alternatives(function, [X, W, B], "eager")
+
+
+VIEWS: list[Callable[[Tensor], Tensor]] = [
+    lambda t: t[:, -1],
+    lambda t: t[1],
+    lambda t: t[1:],
+    lambda t: t[:, 1:3],
+    lambda t: t[:, 2].T,
+    lambda t: t.permute(2, 0, 1)[1:3],
+    lambda t: t[..., 0],
+    lambda t: t.transpose(0, 1),
+    lambda t: t[1:, 2],
+    lambda t: t[:, 1:3, 1:],
+    lambda t: t[:, ::2],
+    lambda t: t[:1].expand(3, 4, 6),
+    lambda t: t.diagonal(0, 0, 1),
+    lambda t: t.view(3, 2, 2, 6)[:, 1],
+]
+
+
+@pytest.mark.parametrize("number", range(len(VIEWS)))
+@pytest.mark.parametrize("shape", [(3, 4, 6), (12, 6), (72,)], ids=str)
+def test_a_place_in_memory_is_a_slice_of_the_elements_that_lie_there(number: int, shape: tuple[int, ...]) -> None:
+    elements = torch.arange(72)
+    part = VIEWS[number](elements.view(3, 4, 6))
+    found = placed_digit(leaf("base", shape), Placement(tuple(part.shape), tuple(part.stride()), part.storage_offset()))
+    if found is not None:
+        digit, at = found
+        before, after = math.prod(shape[: digit.dim]), math.prod(shape[digit.dim + 1 :])
+        apart = elements.view(before, digit.outer, digit.size, digit.inner, after)
+        taken = apart[:, :, at.start : at.start + at.count : at.step]
+        assert taken.flatten().sort().values.equal(part.flatten().sort().values)
+    assert (found is None) == (number in (7, 8, 9, 11, 12)) or len(shape) < 3
 
 
 def test_a_last_block_is_computed_for_the_last_position_alone() -> None:

@@ -122,6 +122,21 @@ def test_kernels_of_reassociated_products_are_as_close_as_pytorch(case: str) -> 
         assert (kernel_of(cut)(*inputs) - exact).abs().max() <= limit
 
 
+def gates(x: Tensor, h: Tensor, w: Tensor, u: Tensor, b: Tensor) -> Tensor:
+    return F.linear(x, w, b) + F.linear(h, u)
+
+
+def test_products_of_one_sum_have_one_accumulator() -> None:
+    inputs = inputs_of([(4, 2, 32), (4, 2, 24), (48, 32), (48, 24), (48,)], torch.bfloat16)
+    found = right_alternatives(gates, inputs, "reassociate", static=(2, 3, 4))[0]
+    assert products(found) == 1
+    exact = gates(*(x.double() for x in inputs))
+    limit = 1.5 * (gates(*inputs) - exact).abs().max() + 2**-8 * exact.abs().max()
+    cuts = rewritten(autosched.trace(gates, *inputs, numerics="reassociate"))
+    assert cuts
+    assert (kernel_of(cuts[0])(*inputs) - exact).abs().max() <= limit
+
+
 def test_sums_within_products_are_no_products_themselves() -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
         return F.linear(x, w).sum(-1)
