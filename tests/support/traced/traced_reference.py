@@ -11,8 +11,9 @@ from torch import Tensor
 
 from autosched import TracedFunction
 from autosched.checking import reference
+from autosched.tracing.rewriting.evaluation import evaluated
 from autosched.tracing.values.tensor_reads import memory_view
-from autosched.tracing.values.values import Fallback, InParts, Value
+from autosched.tracing.values.values import Fallback, InParts, Prepared, Value
 from search_spaces import Workload
 from search_spaces.workloads.strides import span
 
@@ -46,7 +47,7 @@ def computed(
     for step in traced.steps:
         if step.assembled is None:
             (value,) = step.values
-            memory[value] = _in_parts(value, memory) if isinstance(value, InParts) else _called(value, memory)
+            memory[value] = _without_kernel(value, memory)
             continue
         views = [memory[v.value].as_strided(v.shape, v.strides, v.offset) for v in step.assembled.inputs]
         workload = step.assembled.workload
@@ -56,6 +57,17 @@ def computed(
             whole.as_strided(output.shape, output.effective_strides).copy_(made)
             memory[value] = whole.as_strided(value.shape, value.memory_strides)
     return tuple(_read(r, memory) for r in traced.results)
+
+
+def _without_kernel(value: Value, memory: dict[Value, Tensor]) -> Any:
+    match value:
+        case InParts():
+            return _in_parts(value, memory)
+        case Prepared(constants=constants):
+            (made,) = evaluated([value.argument], {c: memory[c] for c in constants})
+            return _laid_out(made, value)
+        case _:
+            return _called(value, memory)
 
 
 def _in_parts(value: InParts, memory: dict[Value, Tensor]) -> Tensor:

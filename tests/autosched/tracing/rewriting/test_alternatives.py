@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import autosched
+from autosched.backends.spaces import why_no_schedule
 from autosched.machine import devices
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.function import trace_function
@@ -46,7 +47,13 @@ class Attention(nn.Module):
 def rewritten(function: Callable[..., Any], *inputs: Tensor, allow_fallback: bool = False) -> list[TracedFunction]:
     """The cuts with rewrites that the CPU can compute."""
     traced = autosched.trace(function, *inputs, allow_fallback=allow_fallback)
-    return [cut for cut in traced.for_target(devices.cpu_target()).cuts if cut.rewrites]
+    return computable([cut for cut in traced.cuts if cut.rewrites])
+
+
+def computable(cuts: Sequence[TracedFunction]) -> list[TracedFunction]:
+    """Those of the cuts of which every kernel has a schedule, whatever they may cost."""
+    target = devices.cpu_target()
+    return [cut for cut in cuts if all(why_no_schedule(w, target) is None for w in cut.workloads)]
 
 
 def kernel_of(cut: TracedFunction) -> TracedKernel:
@@ -147,7 +154,7 @@ def static_cut() -> TracedFunction:
     """`projections` of weights that are arguments."""
     inputs = torch.randn(4, 8), *W[:2]
     traced = trace_function(projections, inputs, False, static=frozenset({1, 2}))
-    return next(cut for cut in traced.for_target(devices.cpu_target()).cuts if cut.rewrites)
+    return next(cut for cut in traced.cuts if cut.rewrites)
 
 
 def test_weights_may_be_first_seen_in_inference_mode_and_change_later() -> None:
@@ -232,3 +239,22 @@ def test_prepared_weights_are_rounded_where_the_function_rounds(kind: torch.dtyp
     (value,) = (v for v in cut.made if isinstance(v, Prepared))
     made = prepared(value, [c.tensor for c in value.constants if c.tensor is not None])
     assert torch.equal(made, torch.cat([weights[0] * 1.1, weights[1] * 1.1], 1))
+
+
+def test_weights_of_integers_are_prepared_too() -> None:
+    integers = (W * 10).to(torch.int8)
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x @ (integers[0].float() * 0.1), x @ (integers[1].float() * 0.1)
+
+    check(function, torch.randn(4, 8))
+
+
+def test_padded_positions_and_looked_up_weights_are_prepared_too() -> None:
+    at = torch.tensor([3, 1, 0, 2, -1, 5, 7, 6])
+
+    def function(x: Tensor) -> Tensor:
+        gathered, padded = W[0][at], F.pad(W[1][1:, 2:], (1, 1, 1, 0))
+        return (x @ (gathered + torch.arange(8))) * (x @ padded) + x @ W[2][:, at]
+
+    check(function, torch.randn(4, 8))
