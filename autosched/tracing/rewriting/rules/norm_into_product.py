@@ -82,7 +82,7 @@ def _behind(product: Product, found: Affine) -> Iterator[Match]:
         return
     summed = len(product.a_loops) - found.place
     dim = product.b_loops.index(product.a_loops[summed])
-    weights = scaled(product.b, dim, found.scale, found.centred)
+    weights = scaled(product.b, [dim], found.scale, found.centred)
     sums = replace(product, name=f"{product.name}_unscaled", strides=None, a=copyable(core), b=weights)
     factors = [_of_result(f, product, summed) for f in found.factors]
     shift = () if found.shift is None else (summed_with(found.shift, product, dim),)
