@@ -47,7 +47,7 @@ def _matches(equalities: Equalities) -> Iterator[Match]:
             continue
         place = len(product.shape) - channels[-1]
         for value in _behind(equalities, readers, product):
-            found = affine(equalities, value, place)
+            found = affine(equalities, value, place, to_product=True)
             scales = found.scale is not None and is_constant(found.scale)
             if scales and _regrouped(found.core, place) is _as_channels(found, product, channels):
                 yield Match(((value, _folded(value, found, product, channels)),))
