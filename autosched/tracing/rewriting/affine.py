@@ -25,6 +25,7 @@ from search_spaces.workloads.expressions.walking import distinct
 
 # 1/n as a float32 differs from that of float64 by less.
 _RELATIVE = 1e-6
+_NARROW = {f"round_{dtype}": dtype for dtype in ("float16", "bfloat16")}
 
 # The terms that read a class (`Equalities.readers`).
 Readers = Mapping[int, Sequence[Value]]
@@ -52,10 +53,23 @@ class Affine:
     def extent(self) -> int:
         return self.core.shape[-self.place]
 
+    def changes(self, other: Affine) -> bool:
+        """True if more than roundings and views are between the core and that of the other function."""
+        return (self.factors, self.scale, self.shift, self.centred) != (
+            other.factors,
+            other.scale,
+            other.shift,
+            other.centred,
+        )
 
-def affine(equalities: Equalities, value: Value, place: int) -> Affine:
-    """The value as a function of the innermost value that it is affine in; at worst of itself."""
+
+def affine(equalities: Equalities, value: Value, place: int, to_product: bool = False) -> Affine:
+    """The value as a function of the innermost value that it is affine in; at worst of itself.
+
+    The core is as it is rounded, but for `to_product`, with which it is what is below its last roundings.
+    """
     found, views = Affine(value, place), list[View]()
+    best = found, 0
     while not found.centred and found.extent > 1:
         core = found.core
         if isinstance(core, View) and regroups(core, place):
@@ -68,8 +82,11 @@ def affine(equalities: Equalities, value: Value, place: int) -> Affine:
         new = tuple(_viewed(f, views, place) for f in inner.factors[len(found.factors) :])
         through = (*found.through, core)
         factored = len(through) if new else found.factored
+        peeled = inner.changes(found)
         found = replace(inner, factors=(*found.factors, *new), through=through, factored=factored)
-    return replace(found, core=functools.reduce(_as_in, reversed(views), unconverted(found.core)))
+        best = (found, len(views)) if peeled else best
+    found, count = (found, len(views)) if to_product else best
+    return replace(found, core=functools.reduce(_as_in, reversed(views[:count]), unconverted(found.core)))
 
 
 def regroups(value: Value, place: int) -> bool:
@@ -83,7 +100,9 @@ def rounds(value: Value) -> bool:
     if not isinstance(value, Pointwise) or not is_float(value.dtype):
         return False
     match value.expression:
-        case Access("0", ()) | Apply("round_float16" | "round_bfloat16", (Access("0", ()),)):
+        case Access("0", ()):
+            return value.arguments[0].shape == value.shape
+        case Apply(name, (Access("0", ()),)) if name in _NARROW:
             return value.arguments[0].shape == value.shape
     return False
 
@@ -129,22 +148,25 @@ class _Peeling:
 def _peeled(equalities: Equalities, found: Affine, value: Pointwise) -> Affine | None:
     """The function as one of an argument of the core's expression, or of a part of it; None where nothing is peeled."""
     here = _Peeling(value, found, value.expression)
+    best = here
     while (inner := _inner(equalities, here)) is not None:
+        best = inner if inner.found.changes(here.found) else best
         here = inner
     match here.rest:
         case Access(number, ()) if value.arguments[int(number)].shape == value.shape:
             core = value.arguments[int(number)]
             return replace(here.found, core=core) if is_float(core.dtype) else None
-        case rest if rest is not value.expression:
-            core = replace(value, name=f"{value.name}_within", dtype="float32", strides=None, expression=rest)
-            return replace(here.found, core=core)
-    return None
+    if best.rest is value.expression:
+        return None
+    dtype = _NARROW.get(best.rest.operator, "float32") if isinstance(best.rest, Apply) else "float32"
+    core = replace(value, name=f"{value.name}_within", dtype=dtype, strides=None, expression=best.rest)
+    return replace(best.found, core=core)
 
 
 def _inner(equalities: Equalities, here: _Peeling) -> _Peeling | None:
     """One operator further inwards; None where it is not affine."""
     match here.rest:
-        case Apply("round_float16" | "round_bfloat16", (x,)):
+        case Apply(name, (x,)) if name in _NARROW:
             return here.inward(x)
         case Apply("neg", (x,)):
             return here.scaled(x, _number(-1.0))

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from autosched.checking.operations import OPERATIONS
 from autosched.machine.element_types import torch_dtype
-from autosched.machine.memory import ran_out
 from autosched.tracing.fusion.regions import below
 from autosched.tracing.rewriting.evaluation import NotEvaluatedError, Reals, evaluated, prepared
 from autosched.tracing.rewriting.preparing import with_prepared
@@ -30,6 +29,7 @@ from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.rewriting.terms import is_constant, takes_other_operands
 from autosched.tracing.values.values import Arange, Leaf, Prepared, Product, Value
 from search_spaces.workloads.dtypes import is_float
+from tuning_logs.text import first_line
 
 # Of the root mean square, and of the largest one, which is of one element and varies more.
 _MORE_ERROR = 1.5
@@ -58,9 +58,8 @@ def why_refused(rule: Rule, match: Match, data: Callable[[Leaf], Tensor | None])
         except (NotEvaluatedError, _UncheckedError) as error:
             why = f"not checked: {error}"
         except (MemoryError, RuntimeError) as error:
-            if not ran_out(error):
-                raise
-            why = "not checked: there is no memory for it"
+            # As PyTorch raises them; what cannot be judged costs a user a rewrite, and not the function.
+            why = f"not checked: {first_line(error)}"
         if why is not None:
             return f"{before.name}: {why}" if len(match.pairs) > 1 else why
     return None
@@ -192,14 +191,19 @@ def _why_worse(exact: Tensor, usual: Tensor, new: Tensor) -> str | None:
     lost = int((both & ~new.isfinite()).sum())
     if lost:
         return f"{lost} of {new.numel()} results are no finite numbers any more"
-    if not both.any():
+    if not (count := int(both.sum())):
         return None
-    floor = _FLOOR * float(exact[both].square().mean().sqrt())
-    errors = [(x - exact)[both].abs() for x in (usual, new)]
+    zero = exact.new_zeros(())
+    floor = _FLOOR * _root_mean_square(torch.where(both, exact, zero), count)
+    errors = [torch.where(both, x - exact, zero) for x in (usual, new)]
     for kind, most, (old_error, new_error) in (
-        ("error", _MORE_ERROR, [float(e.square().mean().sqrt()) for e in errors]),
-        ("largest error", _MORE_PEAK, [float(e.max()) for e in errors]),
+        ("error", _MORE_ERROR, [_root_mean_square(e, count) for e in errors]),
+        ("largest error", _MORE_PEAK, [float(torch.linalg.vector_norm(e, math.inf)) for e in errors]),
     ):
         if new_error > most * old_error + floor:
             return f"the {kind} is {new_error:.1e}, and {old_error:.1e} as it is written"
     return None
+
+
+def _root_mean_square(x: Tensor, count: int) -> float:
+    return float(torch.linalg.vector_norm(x)) / math.sqrt(count)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from autosched.tracing.operators.rules import Result, converted, reshape
@@ -12,30 +14,31 @@ from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Literal
 
 
-def scaled(weights: Value, dim: int, scale: Value | None, centred: bool = False) -> Value:
-    """`weights * scale` along a dimension, less the mean along it where it is `centred`, rounded once.
+def scaled(weights: Value, dims: Sequence[int], scale: Value | None, centred: bool = False) -> Value:
+    """`weights * scale` along dimensions, less the mean along these where it is `centred`, rounded once.
 
     The result is a permutation of memory where the weights are one, so that they stay as they lie.
     """
     if scale is None and not centred:
         return weights
-    if isinstance(weights, View) and isinstance(weights.kind, Permutation):
-        inner = scaled(weights.argument, weights.kind.order[dim], scale, centred)
+    if isinstance(weights, View) and isinstance(weights.kind, Permutation) and len(dims) == 1:
+        inner = scaled(weights.argument, [weights.kind.order[dims[0]]], scale, centred)
         return replace(weights, name=f"{weights.name}_scaled", argument=inner)
     result = Result(f"{weights.name}_scaled", weights.shape, weights.dtype, weights.line)
     whole = result.part("whole", weights.shape, "float32")
-    made = weights if scale is None else whole.pointwise(ex.mul, weights, _along(scale, dim, len(weights.shape)))
+    made = weights if scale is None else whole.pointwise(ex.mul, weights, _along(scale, weights, dims))
     if centred:
         made = converted(made, "float32")
-        sums = whole.keeping(whole.reduced("sum", made, [dim]), [dim], True)
-        part = Literal(1 / weights.shape[dim])
+        sums = whole.keeping(whole.reduced("sum", made, dims), dims, True)
+        part = Literal(1 / math.prod(weights.shape[d] for d in dims))
         made = whole.pointwise(lambda x, total: ex.sub(x, ex.mul(total, part)), made, sums)
     return result.pointwise(lambda x: x, made)
 
 
-def _along(line: Value, dim: int, rank: int) -> Value:
-    """A constant along one dimension, to be broadcast along the others."""
-    return reshape(line, (*line.shape, *(1,) * (rank - dim - 1))) if line.shape else line
+def _along(line: Value, weights: Value, dims: Sequence[int]) -> Value:
+    """A constant along dimensions of the weights, in order, to be broadcast along the others."""
+    sizes = tuple(n if d in dims else 1 for d, n in enumerate(weights.shape))
+    return reshape(line, sizes) if line.shape else line
 
 
 def summed_with(shift: Value, product: Product, dim: int) -> Value:
@@ -44,7 +47,7 @@ def summed_with(shift: Value, product: Product, dim: int) -> Value:
     """
     weights = product.b
     whole = Result(f"{product.name}_shift", weights.shape, "float32", product.line)
-    terms = whole.pointwise(ex.mul, weights, _along(shift, dim, len(weights.shape)))
+    terms = whole.pointwise(ex.mul, weights, _along(shift, weights, [dim]))
     sums = whole.reduced("sum", terms, [dim])
     own = dict(zip(product.b_loops, weights.shape, strict=True))
     return reshape(sums, tuple(own.get(n, 1) for n in range(len(product.shape))))
@@ -57,8 +60,3 @@ def is_weighted(product: Value) -> bool:
     rank = len(product.shape)
     own = [n for n in product.b_loops if n < rank]
     return len(own) == 1 and own[0] not in product.a_loops
-
-
-def own_dim(product: Product) -> int:
-    """The dimension of the result that only the constants have."""
-    return next(n for n in product.b_loops if n < len(product.shape))

@@ -27,6 +27,7 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind, PartReport
 from autosched.torch_compile.segments import DividedGraph
 from autosched.tracing import TracedFunction
+from autosched.tracing.capture.capture import Weights
 from autosched.tracing.translation.translate import DefectWarning
 from search_spaces import InputError
 
@@ -69,7 +70,7 @@ def graphs_of(model: Callable[..., Any], *inputs: Tensor) -> list[DividedGraph]:
     """The graphs that AOTAutograd makes of a model, and of its gradient if there is one."""
     found: list[DividedGraph] = []
 
-    def compiler(_: Kind) -> Callable[..., Any]:
+    def compiler(_: Kind, __: Weights) -> Callable[..., Any]:
         def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             divided = DividedGraph.of(graph, inputs)
             found.append(divided)

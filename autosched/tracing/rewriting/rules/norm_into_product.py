@@ -82,7 +82,7 @@ def _behind(product: Product, found: Affine) -> Iterator[Match]:
         return
     summed = len(product.a_loops) - found.place
     dim = product.b_loops.index(product.a_loops[summed])
-    weights = scaled(product.b, dim, found.scale, found.centred)
+    weights = scaled(product.b, [dim], found.scale, found.centred)
     sums = replace(product, name=f"{product.name}_unscaled", strides=None, a=copyable(core), b=weights)
     factors = [_of_result(f, product, summed) for f in found.factors]
     shift = () if found.shift is None else (summed_with(found.shift, product, dim),)
@@ -127,6 +127,11 @@ def _layer_norm(sizes: Sequence[int]) -> list[Value]:
     return [_product_with(pointwise(lambda x, u, r, g: ex.mul(ex.mul(ex.sub(x, u), r), g), x, mean, r, gamma), n)]
 
 
+def _of_a_sum(sizes: Sequence[int]) -> list[Value]:
+    x, y, r = leaf("x", sizes[:2]), leaf("y", sizes[:2]), leaf("r", (sizes[0], 1))
+    return [_product_with(pointwise(lambda x, y, r: ex.mul(ex.add(x, y), r), x, y, r), sizes[2])]
+
+
 def _returned(sizes: Sequence[int]) -> list[Value]:
     normed = _normed(sizes)
     return [normed, _product_with(normed, sizes[2])]
@@ -148,6 +153,6 @@ RULE = Rule(
     exactness="folded",
     matches=_matches,
     example=_example,
-    others=(_layer_norm,),
+    others=(_layer_norm, _of_a_sum),
     refused=(_returned, _read_otherwise, _with_an_argument),
 )

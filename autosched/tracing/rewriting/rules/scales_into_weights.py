@@ -3,8 +3,8 @@
     ((x @ W + b) - μ) · γ·rsqrt(σ² + ε) + β    →    x @ (W ⊙ s) + ((b - μ)·s + β),    s = γ·rsqrt(σ² + ε)
 
 x @ W stands for any product with constants that has one dimension of its own in the result: linear layers, and
-convolutions, whose weights are scaled by output channel. Factors that do not vary along this dimension stay behind the
-product. Scaled weights and the one bias are computed once, in float64, and rounded once.
+convolutions, also of groups, whose weights are scaled by output channel. Factors that do not vary along this dimension
+stay behind the product. Scaled weights and the one bias are computed once, in float64, and rounded once.
 
 Condition: W and what varies along its own dimension are constant; the values between have no other readers and are no
 results, as the product would be computed twice. Scales that are plain numbers stay: they cost an epilogue nothing.
@@ -20,17 +20,20 @@ CVPR 2018, section 3.2 (batch norm folding).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from autosched.tracing.operators.rules import Result, reshape
-from autosched.tracing.rewriting.affine import Affine, Readers, affine, is_merged
+from autosched.tracing.operators.view_translation import permute
+from autosched.tracing.rewriting.affine import Affine, Readers, affine, is_merged, regroups
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.examples import leaf, matmul, pointwise
 from autosched.tracing.rewriting.rule import Match, Rule
-from autosched.tracing.rewriting.scaled_weights import is_weighted, own_dim, scaled
+from autosched.tracing.rewriting.scaled_weights import scaled
 from autosched.tracing.rewriting.terms import is_constant
 from autosched.tracing.values.values import Pointwise, Product, Value, View
+from autosched.tracing.values.views import Reshape
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression
 
@@ -38,14 +41,38 @@ from search_spaces.workloads.expressions.expression import Expression
 def _matches(equalities: Equalities) -> Iterator[Match]:
     readers = equalities.readers()
     for product in equalities.terms():
-        if not isinstance(product, Product) or not is_weighted(product) or is_merged(equalities, readers, product):
+        if not isinstance(product, Product) or is_merged(equalities, readers, product):
             continue
-        place = len(product.shape) - own_dim(product)
+        if not (channels := _channels(product)):
+            continue
+        place = len(product.shape) - channels[-1]
         for value in _behind(equalities, readers, product):
-            found = affine(equalities, value, place)
-            if _root(found.core) is product and found.scale is not None and is_constant(found.scale):
-                yield Match(((value, _folded(value, found, product)),))
+            found = affine(equalities, value, place, to_product=True)
+            scales = found.scale is not None and is_constant(found.scale)
+            if scales and _regrouped(found.core, place) is _as_channels(found, product, channels):
+                yield Match(((value, _folded(value, found, product, channels)),))
                 break
+
+
+def _channels(product: Product) -> tuple[int, ...]:
+    """The dimensions of the result that constants have, next to each other: one, or groups and channels within them."""
+    if not is_constant(product.b) or is_constant(product.a):
+        return ()
+    found = tuple(n for n in product.b_loops if n < len(product.shape))
+    alone = len(found) == 1 and found[0] not in product.a_loops
+    grouped = len(found) == 2 and found[1] == found[0] + 1 and found[1] not in product.a_loops
+    return found if alone or grouped else ()
+
+
+def _as_channels(found: Affine, product: Product, channels: tuple[int, ...]) -> Value | None:
+    """The product, or the view of it in which groups and channels are one dimension; None where that is not read."""
+    core = _regrouped(found.core, found.place)
+    if len(channels) == 1:
+        return product
+    whole = math.prod(product.shape[d] for d in channels), *product.shape[channels[-1] + 1 :]
+    if isinstance(core, View) and isinstance(core.kind, Reshape) and core.argument is product:
+        return core if core.shape[-found.place :] == whole else None
+    return None
 
 
 def _behind(equalities: Equalities, readers: Readers, product: Product) -> list[Value]:
@@ -61,15 +88,15 @@ def _behind(equalities: Equalities, readers: Readers, product: Product) -> list[
     return [v for v in reversed(found) if isinstance(v, Pointwise)]
 
 
-def _root(core: Value) -> Value:
-    while isinstance(core, View):
+def _regrouped(core: Value, place: int) -> Value:
+    """The value of which a function of channels is made, with its other dimensions as they are there."""
+    while isinstance(core, View) and regroups(core, place):
         core = core.argument
     return core
 
 
-def _folded(value: Value, found: Affine, product: Product) -> Value:
-    own = own_dim(product)
-    weights = scaled(product.b, product.b_loops.index(own), found.scale)
+def _folded(value: Value, found: Affine, product: Product, channels: Sequence[int]) -> Value:
+    weights = scaled(product.b, [product.b_loops.index(n) for n in channels], found.scale)
     sums: Value = replace(product, name=f"{product.name}_scaled", b=weights)
     if found.core is not product:
         sums = reshape(sums, found.core.shape)
@@ -117,6 +144,13 @@ def _returned(sizes: Sequence[int]) -> list[Value]:
     return [product, _scaled(product)]
 
 
+def _transposed(sizes: Sequence[int]) -> list[Value]:
+    """Scales of rows of the product."""
+    n = sizes[0] + 1
+    product = matmul(leaf("x", (n, n)), leaf("w", (n, n), constant=True))
+    return [_scaled(permute(Result("transposed", (n, n), "float32", ""), product, (1, 0)))]
+
+
 def _by_an_argument(sizes: Sequence[int]) -> list[Value]:
     return [_scaled(_product(sizes)[0], constant=False)]
 
@@ -131,5 +165,5 @@ RULE = Rule(
     exactness="folded",
     matches=_matches,
     example=_example,
-    refused=(_read_twice, _returned, _by_an_argument, _by_a_number),
+    refused=(_read_twice, _returned, _transposed, _by_an_argument, _by_a_number),
 )

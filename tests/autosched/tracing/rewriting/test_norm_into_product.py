@@ -80,6 +80,20 @@ def test_norms_with_other_readers_stay() -> None:
             assert not cuts_by(RULE, function, x)
 
 
+def test_residual_sums_keep_their_rounding_before_a_norm() -> None:
+    torch.manual_seed(0)
+    model = Llama().bfloat16()
+    x, y = torch.randn(6, 64).bfloat16(), torch.randn(6, 64).bfloat16()
+
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return model(x + y)  # type: ignore[no-any-return]
+
+    with torch.no_grad():
+        (cut, *_) = cuts_by(RULE, function, x, y)
+        # The sum itself is rounded by 2⁻⁹; results are of about 30.
+        torch.testing.assert_close(computed(cut)(x, y), function(x, y), rtol=2**-5, atol=2**-5)
+
+
 def test_weights_that_are_arguments_stay() -> None:
     model = Llama()
     with torch.no_grad():

@@ -16,9 +16,9 @@ RULE = "scales into weights"
 class Convolution(nn.Module):
     """A convolution and a batch norm, as ResNet has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, conv: nn.Conv2d | None = None) -> None:
         super().__init__()
-        self.conv, self.norm = nn.Conv2d(4, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.conv, self.norm = conv or nn.Conv2d(4, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
         for tensor in (self.norm.running_mean, self.norm.weight, self.norm.bias):
             nn.init.normal_(tensor)
         nn.init.uniform_(self.norm.running_var, 0.5, 2)
@@ -48,6 +48,31 @@ def test_scaled_weights_are_as_exact(kind: type[nn.Module], shape: tuple[int, ..
         exact = copy.deepcopy(model).double()
         (usual,), (found,) = errors(model, exact, x), errors(computed(cut), exact, x)
         assert found <= 1.5 * usual
+
+
+class Grouped(nn.Module):
+    """Convolutions of groups, of one channel or several, with batch norms, as EfficientNet and ResNeXt have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depthwise, self.grouped = (
+            Convolution(nn.Conv2d(8, 8, 3, groups=8)),
+            Convolution(nn.Conv2d(8, 8, 1, groups=2)),
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.depthwise(x), self.grouped(x)
+
+
+def test_weights_of_groups_are_scaled() -> None:
+    torch.manual_seed(0)
+    model, x = Grouped().eval(), torch.randn(2, 8, 6, 6)
+    with torch.no_grad():
+        (cut,) = cuts_by(RULE, model, x)
+        assert len(cut.rewrites) == 2
+        exact = copy.deepcopy(model).double()
+        usual, found = errors(model, exact, x), errors(computed(cut), exact, x)
+        assert all(e <= 1.5 * u for e, u in zip(found, usual, strict=True))
 
 
 def test_products_that_others_read_keep_their_weights() -> None:
