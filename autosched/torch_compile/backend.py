@@ -16,10 +16,11 @@ import torch
 from torch import fx
 
 from autosched.torch_compile.graph_compiler import GraphCompiler
-from autosched.torch_compile.graphs import is_symbolic
+from autosched.torch_compile.graphs import is_symbolic, references
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind, OnReport
 from autosched.torch_compile.sized_compiler import SizedCompiler
+from autosched.tracing.capture.capture import Weights
 from autosched.tracing.capture.rewriting.attention import keep_attention_whole
 from autosched.tracing.capture.rewriting.attention_gradients import with_operators, without_random_state
 from autosched.tracing.capture.rewriting.encoder_layers import write_encoder_layers_out
@@ -49,8 +50,8 @@ def autosched(
 def backend_of(options: Options, report: OnReport) -> Backend:
     """A backend of torch.compile with these options that reports every graph."""
 
-    def compiler(kind: Kind) -> GraphFunction:
-        fixed, sized = GraphCompiler(kind, options, report), SizedCompiler(kind, options, report)
+    def compiler(kind: Kind, tensors: Weights) -> GraphFunction:
+        fixed, sized = GraphCompiler(kind, options, report, tensors=tensors), SizedCompiler(kind, options, report)
         return lambda graph, inputs: (sized if any(map(is_symbolic, inputs)) else fixed)(graph, inputs)
 
     return by_graphs(compiler)
@@ -79,16 +80,18 @@ def _partitioned(joint: fx.GraphModule, *given: Any, **named: Any) -> Any:
     return made
 
 
-def by_graphs(compiler: Callable[[Kind], GraphFunction]) -> Backend:
-    """A backend that has the graphs of AOTAutograd compiled, each kind by a compiler of its own."""
+def by_graphs(compiler: Callable[[Kind, Weights], GraphFunction]) -> Backend:
+    """A backend that has the graphs of AOTAutograd compiled, each kind by a compiler of its own, which gets the tensors
+    that Dynamo captures a graph with, by their numbers.
+    """
     from torch._dynamo.backends.common import aot_autograd
-
-    apart: Backend = aot_autograd(**compilers(compiler))
 
     def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         keep_attention_whole(graph.graph)
         write_encoder_layers_out(graph.graph)
         graph.recompile()
+        tensors = references(inputs)
+        apart: Backend = aot_autograd(**compilers(lambda kind: compiler(kind, tensors)))
         return apart(graph, inputs)
 
     return compile_graph

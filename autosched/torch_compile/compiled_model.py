@@ -15,9 +15,11 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 from autosched.torch_compile.backend import compilers
 from autosched.torch_compile.export_model import without_data, write_model
 from autosched.torch_compile.graph_compiler import GraphCompiler
+from autosched.torch_compile.graphs import references
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind
 from autosched.torch_compile.stateless import StatelessModel
+from autosched.tracing.capture.capture import Weights
 from search_spaces import InputError, Target
 
 
@@ -70,19 +72,19 @@ class CompiledModel:
         self._modes, self._weights = self._present_modes(), [*map(_kind_of, state.values())]
         leaves = tree_leaves(tuple(inputs))
         self._expected, self._examples = [*map(_Expected.of, leaves)], without_data(_tensors_of(leaves))
-        self._call = self._compiled(len(state), len(_tensors_of(leaves)))
+        self._call = self._compiled(len(state), references([*state.values(), *_tensors_of(leaves)]))
         # AOTAutograd compiles at the first call.
         self._call(state, _tensors_of(leaves))
 
-    def _compiled(self, weights: int, tensors: int) -> Callable[..., Any]:
+    def _compiled(self, weights: int, tensors: Weights) -> Callable[..., Any]:
         from torch._functorch.aot_autograd import aot_function
 
         def numbers(inputs: Sequence[Any], kind: Kind) -> frozenset[int]:
             # They come first, each once.
-            return frozenset(range(weights) if kind == "inference" and len(inputs) == weights + tensors else ())
+            return frozenset(range(weights) if kind == "inference" and len(inputs) == len(tensors) else ())
 
         def compiler(kind: Kind) -> GraphCompiler:
-            return GraphCompiler(kind, self._options, self.reports.append, weights=numbers)
+            return GraphCompiler(kind, self._options, self.reports.append, weights=numbers, tensors=tensors)
 
         made: Callable[..., Any] = aot_function(self._stateless, **compilers(compiler))
         return made

@@ -6,7 +6,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from autosched.torch_compile.alternatives import with_alternatives, with_chosen
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.fallback import Call, as_cuda_graph, fallback_for
-from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of, why_failed
+from autosched.torch_compile.graphs import computes, known, on_data, operators_of, weights_of, why_failed
 from autosched.torch_compile.kernel_cache import replay
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.parts import Choice, Fallbacks, Part, parts_of, reports_of
@@ -30,6 +30,7 @@ from autosched.torch_compile.tuning_process import TuningWork
 from autosched.torch_compile.tuning_together import tune_together
 from autosched.tracing import TracedKernel, UncheckedWarning
 from autosched.tracing.callables.stored import as_bytes
+from autosched.tracing.capture.capture import Weights
 from search_spaces import AutoschedError, InputError, Target
 from tuning_logs.text import first_line
 
@@ -50,7 +51,7 @@ class GraphCompiler:
     """A compiler for AOTAutograd: takes a graph and inputs without data, returns a boxed call.
 
     `load`: the kernels of a traced function from a log; by default `replay`. `weights`: the numbers of a graph's inputs
-    that are weights of the model.
+    that are weights of the model; `tensors`: of the inputs, by number, where they are known.
     """
 
     kind: Kind
@@ -58,6 +59,7 @@ class GraphCompiler:
     report: OnReport
     load: Callable[..., TracedKernel] | None = None
     weights: Callable[[Sequence[Any], Kind], frozenset[int]] = weights_of
+    tensors: Weights = field(default_factory=dict)
 
     def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
         """The graph as a function of a list of its inputs, which it empties.
@@ -78,7 +80,7 @@ class GraphCompiler:
 
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Boxed, GraphReport]:
         deadline = Deadline.after(self.options.seconds) if self.options.tunes else NEVER
-        divided = DividedGraph.of(graph, inputs, self.weights(inputs, self.kind))
+        divided = DividedGraph.of(graph, inputs, self.weights(inputs, self.kind), known(self.tensors, inputs))
         fallbacks = Fallbacks(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
         problems = traced_problems(divided, self.kind, self.options.allowed)
         compared = self._until_compared(divided, fallbacks, deadline)

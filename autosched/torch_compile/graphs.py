@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import operator
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from autosched.machine.memory import ran_out
 from autosched.torch_compile.reports import Kind
 from autosched.tracing import TracedFunction
 from autosched.tracing.callables.function import trace_function
-from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, Static, Weights
 from autosched.tracing.translation.translate import DefectWarning, WithoutKernelError
 from autosched.tracing.values.values import Fallback
 from search_spaces import AutoschedError, InputError, Target
@@ -51,11 +52,11 @@ class Allowed:
 
 
 def traced_or_why(
-    graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, allowed: Allowed, static: frozenset[int]
+    graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, allowed: Allowed, static: Static
 ) -> TracedFunction | str:
     """The graph cut into kernels, or the reason that it is not; a defect costs a user a warning, and not the model.
 
-    `static`: the numbers of the inputs that are weights.
+    `static`: the inputs that are weights.
     """
     try:
         target_of(inputs)
@@ -105,6 +106,23 @@ def weights_of(inputs: Sequence[Any], kind: Kind) -> frozenset[int]:
     if kind != "inference" or metadata is None or len(metadata.input_info) != len(inputs):
         return frozenset()
     return frozenset(n for n in metadata.static_input_indices if not metadata.input_info[n].mutates_data)
+
+
+def references(tensors: Sequence[Any]) -> Weights:
+    """The tensors by their numbers, as long as others keep them."""
+    return {n: weakref.ref(x) for n, x in enumerate(tensors) if isinstance(x, Tensor)}
+
+
+def known(tensors: Weights, inputs: Sequence[Any]) -> Weights:
+    """The tensors of a graph's inputs, where AOTAutograd has left these as they were given to it; else none."""
+    if len(tensors) != len(inputs):
+        return {}
+    alive = [(x, inputs[n]) for n, tensor in tensors.items() if (x := tensor()) is not None]
+    return tensors if all(isinstance(y, Tensor) and _kind(x) == _kind(y) for x, y in alive) else {}
+
+
+def _kind(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
 
 def target_of(inputs: Sequence[Any]) -> Target:

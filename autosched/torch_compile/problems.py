@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from autosched.machine.garbage import without_collections
 from autosched.torch_compile.graphs import Allowed, target_of
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph
@@ -27,25 +25,12 @@ class TracedProblem:
 def traced_problems(divided: DividedGraph, kind: Kind, allowed: Allowed) -> dict[str, TracedProblem | str]:
     """For every distinct segment of a graph its kernels, or the reason that there are none; by the segments' keys."""
     found: dict[str, TracedProblem | str] = {}
-    with _without_collections():
+    with without_collections():
         for segment, times in divided.problems:
-            traced = known_or_traced(segment.module, segment.examples, kind, allowed, segment.weights)
+            static = divided.static(segment) if allowed.numerics == "fold" else segment.weights
+            traced = known_or_traced(segment.module, segment.examples, kind, allowed, static)
             if isinstance(traced, TracedFunction):
                 found[segment.key] = TracedProblem(traced, target_of(segment.examples), times)
             else:
                 found[segment.key] = traced
     return found
-
-
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """A context without collections of cyclic garbage: tracing makes millions of objects, most of which stay, and each
-    collection of PyTorch's and these takes as long as tracing hundreds of operators.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

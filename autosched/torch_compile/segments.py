@@ -10,7 +10,7 @@ import itertools
 import operator
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import fx
 from autosched.torch_compile.graphs import changes_something
 from autosched.torch_compile.input_writes import without_writes
 from autosched.torch_compile.repeats import borders, tensor_text
+from autosched.tracing.capture.capture import Static, Weights
 from autosched.tracing.translation.constant_nodes import ConstantNodes
 
 
@@ -61,6 +62,7 @@ class DividedGraph:
 
     `examples`: its inputs without data; `weights`: the numbers of those that are weights of the model. `writes`: the
     numbers of the inputs to which a call writes the last results; `given`: the graph that writes them itself.
+    `tensors`: of the inputs, by their numbers, as far as they are known.
     """
 
     module: fx.GraphModule
@@ -68,12 +70,18 @@ class DividedGraph:
     weights: frozenset[int]
     writes: tuple[int, ...]
     given: fx.GraphModule
+    tensors: Weights = field(default_factory=dict)
 
     @staticmethod
-    def of(graph: fx.GraphModule, examples: Sequence[Any], weights: frozenset[int] = frozenset()) -> DividedGraph:
+    def of(
+        graph: fx.GraphModule,
+        examples: Sequence[Any],
+        weights: frozenset[int] = frozenset(),
+        tensors: Weights | None = None,
+    ) -> DividedGraph:
         """The graph as AOTAutograd gives it, taken apart into what changes nothing and writes to inputs."""
         functional, writes = without_writes(graph)
-        return DividedGraph(functional, tuple(examples), weights - {*writes}, writes, graph)
+        return DividedGraph(functional, tuple(examples), weights - {*writes}, writes, graph, tensors or {})
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -88,6 +96,14 @@ class DividedGraph:
         first = {s.key: s for s in reversed(self.segments)}
         counted = Counter(s.key for s in self.segments)
         return tuple((first[key], count) for key, count in counted.items())
+
+    def static(self, segment: Segment) -> Static:
+        """The inputs of a segment that are weights; with those of all equal segments, where they are known."""
+        if not segment.weights or not all(n in self.tensors for n in self.weights):
+            return segment.weights
+        numbers = {node: n for n, node in enumerate(self.whole.inputs)}
+        equal = [s for s in self.segments if s.key == segment.key] or [segment]
+        return tuple({n: self.tensors[numbers[s.inputs[n]]] for n in s.weights} for s in equal)
 
     @cached_property
     def whole(self) -> Segment:

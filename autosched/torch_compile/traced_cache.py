@@ -29,6 +29,7 @@ from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import attribute
 from autosched.tracing import TracedFunction
 from autosched.tracing.callables.stored import as_bytes, from_bytes
+from autosched.tracing.capture.capture import Static
 from search_spaces import AutoschedError, Target
 from search_spaces.code_hash import code_hash
 from tuning_logs import user_log_path
@@ -43,13 +44,15 @@ _KEY_DIGITS = 32
 
 
 def known_or_traced(
-    graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, allowed: Allowed, static: frozenset[int]
+    graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, allowed: Allowed, static: Static
 ) -> TracedFunction | str:
-    """As `traced_or_why`, from the cache if it is there."""
+    """As `traced_or_why`, from the cache if it is there; what depends on the elements of weights is not."""
 
     def traced() -> TracedFunction | str:
         return traced_or_why(graph, inputs, kind, allowed, static)
 
+    if isinstance(static, tuple):
+        return traced()
     try:
         target = target_of(inputs)
         with on_data():

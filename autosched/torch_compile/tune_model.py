@@ -16,12 +16,12 @@ from autosched.machine.deadline import Deadline
 from autosched.torch_compile.backend import GraphFunction, by_graphs, compiled_once
 from autosched.torch_compile.composition import boxed
 from autosched.torch_compile.graph_compiler import GraphCompiler
-from autosched.torch_compile.graphs import Allowed, weights_of
+from autosched.torch_compile.graphs import Allowed, known, weights_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph
-from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, Weights
 from autosched.tuning.many.results import TuneManyResult
 from autosched.tuning.many.tune_many import tune_many
 from autosched.tuning.progress import OnProgress
@@ -123,11 +123,11 @@ class _Collector:
     refused: list[str]
     graphs: list[tuple[Kind, DividedGraph, Mapping[str, TracedProblem | str]]]
 
-    def of(self, kind: Kind) -> GraphFunction:
+    def of(self, kind: Kind, tensors: Weights) -> GraphFunction:
         """The compiler of one kind of graphs."""
 
         def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            divided = DividedGraph.of(graph, inputs, weights_of(inputs, kind))
+            divided = DividedGraph.of(graph, inputs, weights_of(inputs, kind), known(tensors, inputs))
             problems = traced_problems(divided, kind, Allowed(numerics=self.numerics))
             self.graphs.append((kind, divided, problems))
             for problem in problems.values():

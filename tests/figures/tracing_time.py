@@ -39,6 +39,7 @@ from autosched.torch_compile.graphs import Allowed, weights_of
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph
+from autosched.tracing.capture.capture import Weights
 from search_spaces import target_named
 
 sys.path.append(str(Path(__file__).parent / "suites"))
@@ -266,7 +267,7 @@ def compiled(name: str) -> str:
     """The row of a model under torch.compile: seconds of the processor, since AOTAutograd ended."""
     rows = []
 
-    def compiler(kind: Kind) -> Callable[..., Any]:
+    def compiler(kind: Kind, _: Weights) -> Callable[..., Any]:
         def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             begin = time.process_time()
             divided = DividedGraph.of(graph, inputs, weights_of(inputs, kind))

@@ -12,8 +12,9 @@ from typing import Any
 from torch import Tensor
 
 from autosched.backends.spaces import why_no_schedule
+from autosched.machine.garbage import without_collections
 from autosched.machine.library_precision import LibraryPrecision
-from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Weights, capture
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Static, Weights, capture
 from autosched.tracing.capture.closed_over import Slot, name_of
 from autosched.tracing.capture.result_memory import ResultMemory
 from autosched.tracing.capture.result_tree import ResultTree
@@ -21,9 +22,9 @@ from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost
 from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, partitions, why_too_large
 from autosched.tracing.fusion.region_kernels import RegionKernels
-from autosched.tracing.rewriting.alternatives import Rewrite, alternatives
+from autosched.tracing.rewriting.alternatives import Alternative, Rewrite, alternatives
 from autosched.tracing.rewriting.instances import why_refused
-from autosched.tracing.rewriting.rules import rules_for
+from autosched.tracing.rewriting.rules import rules_for, slices_of_products
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import translate
 from autosched.tracing.values.values import Fallback, InParts, Leaf, Value
@@ -33,6 +34,10 @@ from search_spaces import InputError, Target, Workload
 _MOST_COST = 1.5
 _MOST_CUTS = 8
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
+
+
+# Results, and the rewrites that led to them.
+_Rewritten = tuple[Sequence[Value], tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +100,8 @@ class TracedFunction:
             InputError: a part has none in any partition, and was not to be left to PyTorch.
         """
         if target not in self._for_targets:
-            self._for_targets[target] = self._cut_for(target)
+            with without_collections():
+                self._for_targets[target] = self._cut_for(target)
         return self._for_targets[target]
 
     def noted_for(self, target: Target) -> TracedFunction:
@@ -241,24 +247,27 @@ def trace_function(
     inputs: Sequence[Tensor],
     allow_fallback: bool,
     names: Sequence[str] | None = None,
-    static: frozenset[int] = frozenset(),
+    static: Static = frozenset(),
     numerics: Numerics = DEFAULT_NUMERICS,
 ) -> TracedFunction:
-    """The function cut into workloads; `names` of its arguments, by default those that it has; `static`: the numbers of
-    those whose elements mostly stay from call to call; `numerics`: as `trace`.
+    """The function cut into workloads; `names` of its arguments, by default those that it has; `static`: those whose
+    elements mostly stay from call to call; `numerics`: as `trace`.
 
     Raises:
         InputError: as `trace`.
     """
     names = names or argument_names(function, len(inputs))
+    weights = static if isinstance(static, tuple) else ()
+    numbers = frozenset(n for each in weights for n in each) if isinstance(static, tuple) else static
 
     def made(scans: bool) -> TracedFunction:
-        captured = replace(capture(function, inputs, scans), static=static, numerics=numerics)
+        captured = replace(capture(function, inputs, scans), static=numbers, weights=weights, numerics=numerics)
         return cut(captured, function, name_of(function), names, allow_fallback)
 
-    found = made(scans=True)
-    # PyTorch decomposes scans that no kernel computes.
-    return made(scans=False) if any(LIBRARY in left for left in found.left_to_pytorch) else found
+    with without_collections():
+        found = made(scans=True)
+        # PyTorch decomposes scans that no kernel computes.
+        return made(scans=False) if any(LIBRARY in left for left in found.left_to_pytorch) else found
 
 
 def cut(
@@ -301,13 +310,11 @@ def cut(
             continue
         cuts = [_Cut(p, wanted) for p in found]
         refusals = _Refusals(captured.weights)
-        for other in alternatives(
-            [*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused
-        ):
+        made = alternatives([*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused)
+        for results, texts in _with_parts_alone(wanted, [(laid_out(a.results), _texts(a)) for a in made]):
             # What rules make may have no kernel.
             with contextlib.suppress(NoKernelError):
-                texts, instead = tuple(map(str, other.rewrites)), laid_out(other.results)
-                cuts += [_Cut(p, instead, texts) for p in partitions(name, instead, kernels)]
+                cuts += [_Cut(p, results, texts) for p in partitions(name, results, kernels)]
         end = len(captured.memory.results)
         count = end - len(captured.writes)
         first, *others = (
@@ -337,6 +344,20 @@ def cut(
             return cut(replace(captured, precision=precision), function, name, arguments, allow_fallback, target)
 
         return replace(first, other_cuts=tuple(different.values()), again=again)
+
+
+def _texts(made: Alternative) -> tuple[str, ...]:
+    return tuple(map(str, made.rewrites))
+
+
+def _with_parts_alone(wanted: Sequence[Value], others: Sequence[_Rewritten]) -> list[_Rewritten]:
+    """Results computed in other ways, also with no more of them than the parts that are returned."""
+    parts = [
+        (a.results, (*texts, *_texts(a)))
+        for results, texts in [(wanted, ()), *others]
+        for a in alternatives(results, (slices_of_products.RULE,))
+    ]
+    return [*parts, *others]
 
 
 @dataclass(frozen=True)

@@ -55,9 +55,11 @@ from search_spaces import InputError
 # The results that a user takes for the function's: by the same operations as PyTorch's eager ones; with sums in another
 # order; also with constants combined beforehand, and rounded once more.
 Numerics = Literal["eager", "reassociate", "fold"]
-DEFAULT_NUMERICS: Numerics = "eager"
-# Tensors of arguments, by the numbers of these; None for one that is no longer alive.
+DEFAULT_NUMERICS: Numerics = "reassociate"
+# Tensors of arguments that mostly stay from call to call, by the numbers of these; None for one that is not alive.
 Weights = Mapping[int, Callable[[], Tensor | None]]
+# The numbers of such arguments; or their tensors as well, for every part of a model that a function is traced for.
+Static = frozenset[int] | tuple[Weights, ...]
 
 
 @dataclass(frozen=True)

@@ -381,12 +381,19 @@ def entered_twice(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
     return entry * 2
 
 
+def entered_into_rows(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
+    cache[3:5] = entry
+    return entry * 2
+
+
 def grown_where_negative(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
     cache.copy_(torch.where(cache < 0, cache + entry, cache))
     return entry * 2
 
 
-@pytest.mark.parametrize("function", [only_entered, entered_by_halves, entered_twice, grown_where_negative])
+@pytest.mark.parametrize(
+    "function", [only_entered, entered_by_halves, entered_twice, entered_into_rows, grown_where_negative]
+)
 def test_only_what_changes_is_stored(
     function: Callable[..., Any], copied: list[int], storing_changes: list[InPlace]
 ) -> None:
@@ -431,6 +438,7 @@ def test_entries_of_a_cache_are_read_before_it_is_written(copied: list[int], sto
 def test_a_kernel_that_stores_other_values_than_its_whole_is_not_used(
     storing_changes: list[InPlace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Not even with one that stores nothing, and is right for positions of no element."""
     monkeypatch.setattr(InPlace, "launch", lambda *_: None)
     called, _ = compiled(only_entered)
     check(only_entered, called, [torch.randn(64, 64), torch.randn(1, 64), torch.tensor([5])])

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from autosched.backends.spaces import why_no_schedule
 from autosched.machine import devices
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.capture.capture import Numerics, capture
@@ -23,7 +24,9 @@ from untuned import untuned_kernels
 
 def rewritten(traced: TracedFunction) -> list[TracedFunction]:
     """The cuts with rewrites that the CPU can compute."""
-    return [cut for cut in traced.for_target(devices.cpu_target()).cuts if cut.rewrites]
+    target = devices.cpu_target()
+    cuts = [cut for cut in traced.for_target(target).cuts if cut.rewrites]
+    return [cut for cut in cuts if all(why_no_schedule(w, target) is None for w in cut.workloads)]
 
 
 def kernel_of(cut: TracedFunction) -> TracedKernel:

@@ -10,6 +10,7 @@ from autosched.tracing.operators.rules import Result
 from autosched.tracing.rewriting.examples import leaf, matmul, pointwise
 from autosched.tracing.rewriting.instances import why_refused
 from autosched.tracing.rewriting.rule import Match
+from autosched.tracing.rewriting.rules import sums_of_products
 from autosched.tracing.rewriting.rules.scales_into_weights import RULE
 from autosched.tracing.values.values import Leaf, Value
 from search_spaces.workloads.expressions import expression as ex
@@ -80,6 +81,13 @@ def test_large_ones_are_not_checked_and_say_so() -> None:
     pair = pointwise(ex.mul, matmul(x, w), s), matmul(x, pointwise(ex.mul, w, s))
     found = why_refused(RULE, Match((pair,)), lambda v: torch.empty(()).expand(v.shape)) or ""
     assert found.startswith("not checked: it has 2.2e+12 multiplications and additions")
+
+
+def test_large_sums_in_another_order_have_the_bound_of_their_rule() -> None:
+    size = 1 << 12
+    a, b, c = (leaf(name, (size, size)) for name in "abc")
+    pair = pointwise(ex.add, matmul(a, b), matmul(a, c)), matmul(a, pointwise(ex.add, b, c))
+    assert why_refused(sums_of_products.RULE, Match((pair,)), lambda _: None) is None
 
 
 def test_traced_functions_name_what_was_refused_and_do_without() -> None:
