@@ -258,3 +258,10 @@ def test_padded_positions_and_looked_up_weights_are_prepared_too() -> None:
         return (x @ (gathered + torch.arange(8))) * (x @ padded) + x @ W[2][:, at]
 
     check(function, torch.randn(4, 8))
+
+
+def test_equal_results_are_apart_also_where_products_are_computed_in_part() -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        return x @ W[0], x @ W[0], (x @ W[1])[-1:].relu(), (x @ W[1])[-1:].relu(), (x @ W[2])[:, 2]
+
+    check(function, torch.randn(4, 8))
