@@ -265,3 +265,9 @@ def test_equal_results_are_apart_also_where_products_are_computed_in_part() -> N
         return x @ W[0], x @ W[0], (x @ W[1])[-1:].relu(), (x @ W[1])[-1:].relu(), (x @ W[2])[:, 2]
 
     check(function, torch.randn(4, 8))
+
+
+@pytest.mark.parametrize("shape", [(0,), (1, 0, 3), (3, 0), (0, 3)])
+def test_tensors_without_elements_are_left_alone(shape: tuple[int, ...]) -> None:
+    traced = autosched.trace(lambda x: (x.relu(), x.mT if x.dim() == 2 else x[:1] * 2), torch.randn(shape))
+    assert not any(cut.rewrites for cut in traced.cuts)
