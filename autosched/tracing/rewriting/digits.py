@@ -144,7 +144,12 @@ def placed_digit(base: Value, place: Placement) -> tuple[Digit, Positions] | Non
     """The digit of a dense value, and the positions of it, that lie in a place of its memory; None if there is none."""
     if base.memory_strides != dense_strides(base.shape):
         return None
-    dims = [(size, stride) for size, stride in zip(place.shape, place.strides, strict=True) if size > 1][::-1]
+    dims = [(size, stride) for size, stride in zip(place.shape, place.strides, strict=True) if size > 1]
+    if any(stride == 0 for _, stride in dims):
+        # Every position of such a dimension is the same one.
+        return None
+    # In memory the dimensions are in the order of their strides.
+    dims.sort(key=lambda dim: dim[1])
     last, expected = (1, 1), 1
     for size, stride in [*dims, (1, base.elements)]:
         if stride != expected:
