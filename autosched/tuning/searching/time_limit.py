@@ -8,12 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autosched.machine.deadline import NEVER, Deadline
+from autosched.machine.devices import usable_cores
 from autosched.tuning.searching.search import SearchOf
 from search_spaces import InputError
 
-# Schedules of a batch before it is known how long one takes, and after the end, where one success is enough: several
-# are compiled at a time.
+# Schedules of a batch after the end, where one success is enough, and of the smallest one on two cores.
 _FEW = 4
+# Schedules that are compiled at a time take hardly longer than one: fewer than half of the cores, of three batches in
+# flight, would leave cores idle and make each seem to take longer.
+_MOST_FEW = 16
+# In less time than this no more than what it suffices for is begun.
+_SHORT_S = 2.0
 
 
 def check_seconds(seconds: object) -> None:
@@ -55,16 +60,21 @@ class TimeLimit:
         """Largest batch: what the time left suffices for, at the pace so far.
 
         Where searches have none yet, half of that time is for one of each; the other half is for kernels that matter.
+        While there is time, it keeps the cores busy.
         """
         left_s = self.deadline.left_s
         if left_s == math.inf:
             return capacity
+        few = max(_FEW, min(_MOST_FEW, len(usable_cores()) // 2))
         waiting = sum(not search.granted for search in self.searches)
         done = sum(search.known - search.known_before for search in self.searches)
-        if left_s == 0.0 or (not done and waiting > 1):
+        if left_s == 0.0:
             return _FEW
+        if not done and waiting > 1:
+            return few
         if not done:
             return capacity
         pace_s = (self.deadline.clock() - self._begin_s) / done
         shares = 2 * waiting if waiting > 1 else 1
-        return max(1, min(capacity, int(left_s / shares / max(pace_s, 1e-6))))
+        suffices = int(left_s / shares / max(pace_s, 1e-6))
+        return max(few if left_s > _SHORT_S else 1, min(capacity, suffices))
