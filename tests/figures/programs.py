@@ -1,10 +1,12 @@
 """Random programs by the thousand: traced, built, checked and compared with PyTorch; one table last.
 
 python tests/figures/programs.py --programs 3000 --jobs 16 [--seconds 300] [--device cpu|cuda] [--fallback] [--images]
-    [--out FILE]
+    [--rewritten] [--out FILE]
 
 Programs run in processes of their own, so that one that kills its process is found and the others go on; after
-`--seconds` none is begun, and soon none goes on. With `--seed N` only that program is run and printed whole.
+`--seconds` none is begun, and soon none goes on. `--rewritten` forces rewriting: every cut in which a rule was applied
+is computed, of functions whose inputs but the first are constants; in half of them rules often apply. With `--seed N`
+only that program is run and printed whole.
 """
 
 from __future__ import annotations
@@ -28,20 +30,26 @@ from search_spaces import Target
 
 sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 from program_check import Finding, check
+from program_writer import Program
 from random_programs import generate
+from shared_operands import shared_operands
 
 # A program takes a second or two; what takes that long hangs. After `--seconds` those under way get a little longer.
 _TIMEOUT_S = 240.0
 _GRACE_S = 20.0
 _BAD = ("wrong", "misplaced", "unsafe", "crashed", "killed", "untunable", "faulty")
-_NAMES = {"no_program": "refused by PyTorch eager", "refused": "refused, of these"}
+_NAMES = {
+    "as_written": "right, as no rule applies",
+    "no_program": "refused by PyTorch eager",
+    "refused": "refused, of these",
+}
 
 
 def main() -> int:
     options = _options()
     if options.seed is not None:
-        program = generate(options.seed, images=options.images)
-        finding = check(program, _target(options.device), options.schedules, options.fallback)
+        program = _program(options.seed, options)
+        finding = check(program, _target(options.device), options.schedules, options.fallback, options.rewritten)
         print(f"{program}\n{finding.kind}: {finding.detail}")
         return finding.kind in _BAD
     if options.worker:
@@ -68,10 +76,19 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--images", action="store_true", help="every program begins with a convolution")
     parser.add_argument("--fallback", action="store_true", help="trace(..., allow_fallback=True)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--rewritten", action="store_true", help="every cut with rewrites, and nothing as it is written"
+    )
     parser.add_argument("--out", help="a file of JSON lines, one a program")
     parser.add_argument("--verbose", type=int, default=12, help="how many of every bad kind are shown")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def _program(seed: int, options: argparse.Namespace) -> Program:
+    if not options.rewritten:
+        return generate(seed, images=options.images)
+    return shared_operands(seed).program(seed) if seed % 2 else generate(seed, gradients=False, images=options.images)
 
 
 def _target(device: str) -> Target:
@@ -85,7 +102,8 @@ def _work(options: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     target = _target(options.device)
     for line in sys.stdin:
-        finding = check(generate(int(line), images=options.images), target, options.schedules, options.fallback)
+        program = _program(int(line), options)
+        finding = check(program, target, options.schedules, options.fallback, options.rewritten)
         print(json.dumps(dataclasses.asdict(finding)), flush=True)
     return 0
 
@@ -97,7 +115,7 @@ def _all(options: argparse.Namespace) -> Iterator[dict[str, object]]:
         seeds.put(seed)
     found: queue.Queue[dict[str, object] | None] = queue.Queue()
     command = [sys.executable, __file__, "--worker", "--device", options.device, "--schedules", str(options.schedules)]
-    command += [f"--{name}" for name in ("fallback", "images") if vars(options)[name]]
+    command += [f"--{name}" for name in ("fallback", "images", "rewritten") if vars(options)[name]]
     last = time.perf_counter() + options.seconds
     threads = [threading.Thread(target=_serve, args=(command, seeds, found, last)) for _ in range(options.jobs)]
     for thread in threads:
@@ -167,7 +185,10 @@ def _table(findings: Sequence[dict[str, object]], seconds: float, shown: int) ->
     kernels = sum(int(str(f["kernels"])) for f in findings)
     schedules = sum(int(str(f["schedules"])) for f in findings)
     lines.append(f"{len(findings):6} programs, {kernels} kernels, {schedules} schedules in {seconds:.0f} s")
-    lines += [f"{kinds.get(kind, 0):6} {_NAMES.get(kind, kind)}" for kind in ("right", *_BAD, "no_program", "refused")]
+    lines += [
+        f"{kinds.get(kind, 0):6} {_NAMES.get(kind, kind)}"
+        for kind in ("right", "as_written", *_BAD, "no_program", "refused")
+    ]
     reasons = collections.Counter(str(f["detail"]).split(" (")[0][:90] for f in findings if f["kind"] == "refused")
     return "\n".join([*lines, *(f"{n:10} {reason}" for reason, n in reasons.most_common())])
 

@@ -355,7 +355,7 @@ def _with_parts_alone(wanted: Sequence[Value], others: Sequence[_Rewritten]) -> 
     parts = [
         (a.results, (*texts, *_texts(a)))
         for results, texts in [(wanted, ()), *others]
-        for a in alternatives(results, (slices_of_products.RULE,))
+        for a in alternatives(results, (slices_of_products.RULE,), laid_out=True)
     ]
     return [*parts, *others]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,7 +11,7 @@ from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.preparing import with_prepared
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.rewriting.terms import Operations, with_operands
-from autosched.tracing.values.values import Leaf, Value
+from autosched.tracing.values.values import Leaf, Value, View
 
 # Rounds in which rules may use each other's results, and terms that they may add to those of the function.
 _ROUNDS = 3
@@ -44,9 +44,14 @@ class Alternative:
     rewrites: tuple[Rewrite, ...]
 
 
-def rewrites_of(results: Sequence[Value], rules: Sequence[Rule]) -> tuple[Equalities, list[Rewrite]]:
-    """The places where rules apply, in rounds: those of a later one may be within what an earlier one has made."""
-    equalities = Equalities(results, _MOST_NEW)
+def rewrites_of(
+    results: Sequence[Value], rules: Sequence[Rule], apart: Container[Value] = ()
+) -> tuple[Equalities, list[Rewrite]]:
+    """The places where rules apply, in rounds: those of a later one may be within what an earlier one has made.
+
+    `apart`: values that have memory of their own.
+    """
+    equalities = Equalities(results, _MOST_NEW, apart)
     found: list[Rewrite] = []
     makers: dict[Value, Rewrite] = {}
     for _ in range(_ROUNDS):
@@ -134,17 +139,23 @@ def _in_place_of(original: Value, made: Value) -> Value:
     return replace(made, name=original.name, line=original.line, strides=original.strides)
 
 
+def _memory_of(result: Value) -> Value:
+    return _memory_of(result.argument) if isinstance(result, View) else result
+
+
 def alternatives(
     results: Sequence[Value],
     rules: Sequence[Rule],
     why_refused: Callable[[Rewrite], str | None] = lambda _: None,
+    laid_out: bool = False,
     most: int = 4,
 ) -> list[Alternative]:
     """At most so many other ways to compute the results: with all rewrites, and with those of each rule alone.
 
-    `why_refused`: of a rewrite that is not to be used, nor what is made of it.
+    `why_refused`: of a rewrite that is not to be used, nor what is made of it. `laid_out`: the results are where
+    PyTorch's are, and share memory with others only where those do.
     """
-    equalities, every = rewrites_of(results, rules)
+    equalities, every = rewrites_of(results, rules, {_memory_of(r) for r in results} if laid_out else ())
     refused = {r for r in every if why_refused(r) is not None}
     found = [r for r in every if not r.all & refused]
     given = set(below(results))

@@ -6,7 +6,7 @@ rounds, within a bound on the number of terms.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 
 from autosched.tracing.fusion.regions import below
 from autosched.tracing.rewriting.terms import key_of
@@ -17,10 +17,11 @@ class Equalities:
     """Classes of equal values, over the values below some results.
 
     `full`: True when `most` terms were added to those; further ones are not taken. `results`: the numbers of their
-    classes.
+    classes. `apart`: values that are equal to themselves only, as they have memory of their own.
     """
 
-    def __init__(self, results: Sequence[Value], most: int) -> None:
+    def __init__(self, results: Sequence[Value], most: int, apart: Container[Value] = ()) -> None:
+        self._apart = apart
         self._above: list[int] = []
         self._classes: dict[Value, int] = {}
         self._keys: dict[Hashable, Value] = {}
@@ -43,7 +44,7 @@ class Equalities:
         for value in below(list(results)):
             if value in self._classes:
                 continue
-            known = self._keys.setdefault(key_of(value, self.number), value)
+            known = self._keys.setdefault(self._key(value), value)
             if known is not value:
                 self._classes[value] = self.number(known)
                 continue
@@ -52,6 +53,9 @@ class Equalities:
             self._above.append(len(self._above))
             new.append(value)
         return new
+
+    def _key(self, value: Value) -> Hashable:
+        return id(value) if value in self._apart else key_of(value, self.number)
 
     def number(self, value: Value) -> int:
         """The number of a value's class."""
@@ -83,7 +87,7 @@ class Equalities:
             changed = False
             keys: dict[Hashable, Value] = {}
             for value in list(self._keys.values()):
-                known = keys.setdefault(key_of(value, self.number), value)
+                known = keys.setdefault(self._key(value), value)
                 if known is not value:
                     changed |= self.merge(known, value)
             for value in set(self._keys.values()) - set(keys.values()):

@@ -166,7 +166,8 @@ def _drawn(value: Value, change: Callable[[Tensor], Tensor], generator: torch.Ge
 
 
 def _with_outlier(x: Tensor) -> Tensor:
-    x[..., :1] *= _OUTLIER
+    if x.dim():
+        x[..., :1] *= _OUTLIER
     return x
 
 

@@ -1,13 +1,14 @@
 """PyTorch's own samples of its operators, traced and compared with eager: a table of what is supported.
 
 python tests/support/traced/op_db.py [--dtypes float32,bfloat16,int64,bool] [--jobs N] [--samples N] [--names REGEX]
-                                     [--kernels] [--json] [--update]
+                                     [--kernels] [--rewritten] [--json] [--update]
 
 An entry is `supported` when all samples tried come out right, `refused` when one is (InputError when it is traced),
 `wrong` when one differs from eager, `crashed` on any other exception, and `skipped` when PyTorch has no samples of that
 element type. Nothing is left to PyTorch. Workloads are computed by the reference in float64; with `--kernels` they are
-built for the CPU as well, from a starting point, and those have to pass the checks of a trial. `--json` prints every
-entry with its reason, `--update` stores what was tried in the table that a test keeps from getting worse.
+built for the CPU as well, from a starting point, and those have to pass the checks of a trial. `--rewritten` forces
+rewriting: samples are computed in every cut in which a rule was applied, and skipped where none was. `--json` prints
+every entry with its reason, `--update` stores what was tried in the table that a test keeps from getting worse.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from torch.utils import _pytree as pytree
 sys.path.extend(map(str, Path(__file__).parents[1].glob("*")))
 from autosched import InputError, TracedFunction, trace
 from autosched.machine.devices import cpu_target
+from autosched.tracing.callables.function import trace_function
 from program_check import try_schedules
 from traced_reference import computed
 
@@ -88,8 +90,11 @@ def _remember_composite_operators() -> None:
         export_utils._collect_all_valid_cia_ops_for_namespace = functools.cache(listed)
 
 
-def classified(op: Any, dtype: str, samples: int = SAMPLES, kernels: bool = False) -> Entry:
-    """The entry of an operator: the worst of what became of its first samples."""
+def classified(op: Any, dtype: str, samples: int = SAMPLES, kernels: bool = False, rewritten: bool = False) -> Entry:
+    """The entry of an operator: the worst of what became of its first samples.
+
+    `rewritten`: in every cut in which a rule was applied, all tensors but the first being constants.
+    """
     if getattr(torch, dtype) not in op.supported_dtypes("cpu"):
         return Entry(op.formatted_name, dtype, "skipped", "no such samples")
     worst = Entry(op.formatted_name, dtype, "skipped", "eager refuses the samples")
@@ -98,7 +103,7 @@ def classified(op: Any, dtype: str, samples: int = SAMPLES, kernels: bool = Fals
             warnings.simplefilter("ignore")
             torch.manual_seed(0)
             for sample in itertools.islice(op.sample_inputs("cpu", getattr(torch, dtype)), samples):
-                status, reason = _of_sample(op, sample, kernels)
+                status, reason = _of_sample(op, sample, kernels, rewritten)
                 found = Entry(op.formatted_name, dtype, status, reason)
                 worst = max(worst, found, key=lambda e: _RANK[e.status])
     except Exception:
@@ -110,7 +115,7 @@ def classified(op: Any, dtype: str, samples: int = SAMPLES, kernels: bool = Fals
 _RANK = {status: rank for rank, status in enumerate(("skipped", "supported", "refused", "crashed", "wrong"))}
 
 
-def _of_sample(op: Any, sample: Any, kernels: bool) -> tuple[str, str]:
+def _of_sample(op: Any, sample: Any, kernels: bool, rewritten: bool) -> tuple[str, str]:
     arguments, form = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
     places = [n for n, a in enumerate(arguments) if isinstance(a, Tensor)]
     inputs = tuple(arguments[n].detach() for n in places)
@@ -127,24 +132,37 @@ def _of_sample(op: Any, sample: Any, kernels: bool) -> tuple[str, str]:
     except Exception as error:
         return "skipped", f"eager: {error}"
     try:
-        traced = trace(function, *inputs)
+        cuts = _rewritten(function, inputs) if rewritten else [trace(function, *inputs)]
     except InputError as error:
         return "crashed" if "its rule failed" in str(error) else "refused", str(error)
     wanted = _tensors(expected)
-    if "empty" in op.name:
-        # Elements that nobody has set.
-        wanted = [x.zero_() for x in wanted]
-        differs = why_wrong(traced, [torch.zeros(r.shape) for r in traced.results], wanted)
-    else:
-        made = computed(traced, inputs)
-        differs = why_wrong(traced, made, wanted)
-        if differs and any(x.dtype == torch.bfloat16 for x in inputs):
-            # Eager's own roundings may be what differs.
-            exact = _tensors(function(*(x.double() if x.is_floating_point() else x for x in inputs)))
-            differs = why_wrong(traced, made, [x.to(w.dtype) for x, w in zip(exact, wanted, strict=True)])
-    if differs:
-        return "wrong", differs
-    return _of_kernels(traced) if kernels else ("supported", "")
+    for traced in cuts:
+        if "empty" in op.name:
+            # Elements that nobody has set.
+            wanted = [x.zero_() for x in wanted]
+            differs = why_wrong(traced, [torch.zeros(r.shape) for r in traced.results], wanted)
+        else:
+            differs = _why_differs(traced, function, inputs, wanted)
+        if differs:
+            return "wrong", differs
+        if kernels and (found := _of_kernels(traced))[0] != "supported":
+            return found
+    return ("supported", "") if cuts else ("skipped", "no rule applies")
+
+
+def _rewritten(function: Any, inputs: tuple[Tensor, ...]) -> list[TracedFunction]:
+    static = frozenset(range(1, len(inputs)))
+    return [c for c in trace_function(function, inputs, False, static=static, numerics="fold").cuts if c.rewrites]
+
+
+def _why_differs(traced: TracedFunction, function: Any, inputs: tuple[Tensor, ...], wanted: list[Tensor]) -> str:
+    made = computed(traced, inputs)
+    differs = why_wrong(traced, made, wanted)
+    if differs and any(x.dtype == torch.bfloat16 for x in inputs):
+        # Eager's own roundings may be what differs.
+        exact = _tensors(function(*(x.double() if x.is_floating_point() else x for x in inputs)))
+        differs = why_wrong(traced, made, [x.to(w.dtype) for x, w in zip(exact, wanted, strict=True)])
+    return differs
 
 
 def _tensors(made: Any) -> list[Tensor]:
@@ -213,16 +231,18 @@ def updated(stored: dict[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
     return as_table(sorted([*kept, *entries], key=lambda e: list(dict.fromkeys([*stored, *DTYPES])).index(e.dtype)))
 
 
-def _classified_by_number(work: tuple[int, str, int, bool]) -> Entry:
-    number, dtype, samples, kernels = work
+def _classified_by_number(work: tuple[int, str, int, bool, bool]) -> Entry:
+    number, dtype, samples, *switches = work
     torch.set_num_threads(1)
-    return classified(op_db()[number], dtype, samples, kernels)
+    return classified(op_db()[number], dtype, samples, *switches)
 
 
 def main() -> int:
     options = _options()
     chosen = [n for n, op in enumerate(op_db()) if re.search(options.names, op.formatted_name)]
-    work = [(n, d, options.samples, options.kernels) for d in options.dtypes.split(",") for n in chosen]
+    work = [
+        (n, d, options.samples, options.kernels, options.rewritten) for d in options.dtypes.split(",") for n in chosen
+    ]
     entries = _run(work, options.jobs)
     table = as_table(entries)
     if options.json:
@@ -239,7 +259,7 @@ def main() -> int:
     return 0
 
 
-def _run(work: Sequence[tuple[int, str, int, bool]], jobs: int) -> list[Entry]:
+def _run(work: Sequence[tuple[int, str, int, bool, bool]], jobs: int) -> list[Entry]:
     entries = []
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         for entry in pool.imap(_classified_by_number, work, chunksize=4):
@@ -255,6 +275,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=SAMPLES)
     parser.add_argument("--names", default="", help="a regular expression that names of entries match")
     parser.add_argument("--kernels", action="store_true")
+    parser.add_argument(
+        "--rewritten", action="store_true", help="every cut with rewrites, and nothing as it is written"
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--update", action="store_true")
     return parser.parse_args()

@@ -19,16 +19,20 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import best_spaces
 from autosched import InputError, Kernel, Target, Workload, trace
+from autosched.backends.spaces import why_no_schedule
 from autosched.checking.functions.judgement import Expected
 from autosched.checking.trial_data import TrialData
 from autosched.tracing import loaded
+from autosched.tracing.callables.function import trace_function
 from autosched.tracing.callables.whole_check import outcome
 from program_writer import Program
 from schedule_checks import fault
 from search_spaces import EmptySearchSpaceError
 from untuned import untuned_kernel
 
-Kind = Literal["right", "refused", "wrong", "misplaced", "unsafe", "untunable", "faulty", "crashed", "no_program"]
+Kind = Literal[
+    "right", "as_written", "refused", "wrong", "misplaced", "unsafe", "untunable", "faulty", "crashed", "no_program"
+]
 # What a trial says of a kernel that reads or writes what is not its own.
 _UNSAFE = ("out_of_bounds_write", "out_of_bounds_read", "changed_input")
 _NARROW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -39,8 +43,8 @@ _MOST_TRIED = 24
 @dataclass(frozen=True)
 class Finding:
     """What became of a program. `misplaced`: a result by other strides than PyTorch's, or in memory that it shares
-    otherwise; `unsafe`: a kernel that touches what is not its own. `faulty`: kernels that the checks of a trial caught,
-    by status, though others work.
+    otherwise; `as_written`: no rule applies; `unsafe`: a kernel that touches what is not its own. `faulty`: kernels
+    that the checks of a trial caught, by status, though others work.
     """
 
     seed: int
@@ -51,63 +55,110 @@ class Finding:
     faulty: tuple[str, ...] = ()
 
 
-def check(program: Program, target: Target, schedules: int, allow_fallback: bool = False) -> Finding:
-    """Trace the program, build and check so many schedules of each of its kernels, and compare its results."""
+def check(
+    program: Program, target: Target, schedules: int, allow_fallback: bool = False, rewritten: bool = False
+) -> Finding:
+    """Trace the program, build and check so many schedules of each of its kernels, and compare its results.
+
+    `rewritten`: not as it is written, but in every cut in which a rule of any exactness was applied, all inputs but the
+    first being constants.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return _checked(program, target, schedules, allow_fallback)
+            return _checked(program, target, schedules, allow_fallback, rewritten)
         except Exception:
             # Whatever it is, it is what is looked for.
             return Finding(program.seed, "crashed", traceback.format_exc(limit=-4))
 
 
-def _checked(program: Program, target: Target, schedules: int, allow_fallback: bool) -> Finding:
-    home, program = program.on(torch.device("cpu")), program.on(device_of(target))
-    inputs = program.inputs
+@dataclass(frozen=True)
+class _Wanted:
+    """A program on a device, the arguments to trace it with, and what PyTorch makes of them.
+
+    `required`: which of the inputs a gradient is computed of; `lies`: where results are; `foretold`: their strides by
+    shape functions.
+    """
+
+    program: Program
+    required: tuple[bool, ...]
+    examples: Sequence[Tensor]
+    lies: list[ResultPlace]
+    foretold: list[tuple[int, ...]]
+    expected: Expected
+
+
+def _checked(program: Program, target: Target, schedules: int, allow_fallback: bool, rewritten: bool) -> Finding:
     try:
-        required = _required(program, inputs)
-        function = functools.partial(outcome, program.function, required)
-        examples = [x.detach().requires_grad_(w) for x, w in zip(inputs, required, strict=True)] if required else inputs
-        lies = places(examples, _tensors(program.function(*examples)))
-        foretold = _foretold(program, examples)
-        # On a CPU: on a GPU PyTorch's own `rms_norm` gives NaN for a whole row in which one number is infinite.
-        at_home = functools.partial(outcome, home.function, required)
-        expected = Expected(at_home, home.inputs, _epsilon(program, inputs), nan=not required)
+        wanted = _wanted(program.on(torch.device("cpu")), program.on(device_of(target)))
     except Exception as error:
         return Finding(program.seed, "no_program", f"{type(error).__name__}: {error}")
     try:
-        backward: Any = {"backward": True} if required else {}
-        traced: Any = trace(program.function, *examples, allow_fallback=allow_fallback, **backward).for_target(target)
+        cuts = (_rewritten if rewritten else _as_written)(wanted, target, allow_fallback)
     except InputError as error:
         return Finding(program.seed, "refused", str(error))
+    findings = [_of_cut(cut, wanted, target, schedules) for cut in cuts]
+    bad = next((f for f in findings if f.kind != "right"), None)
+    kernels, tried = sum(f.kernels for f in findings), sum(f.schedules for f in findings)
+    return bad or Finding(program.seed, "right" if findings else "as_written", "", kernels, tried)
+
+
+def _wanted(home: Program, program: Program) -> _Wanted:
+    inputs = program.inputs
+    required = _required(program, inputs)
+    examples = [x.detach().requires_grad_(w) for x, w in zip(inputs, required, strict=True)] if required else inputs
+    lies = places(examples, _tensors(program.function(*examples)))
+    foretold = _foretold(program, examples)
+    # On a CPU: on a GPU PyTorch's own `rms_norm` gives NaN for a whole row in which one number is infinite.
+    at_home = functools.partial(outcome, home.function, required)
+    expected = Expected(at_home, home.inputs, _epsilon(program, inputs), nan=not required)
+    return _Wanted(program, required, examples, lies, foretold, expected)
+
+
+def _as_written(wanted: _Wanted, target: Target, allow_fallback: bool) -> list[Any]:
+    backward: Any = {"backward": True} if wanted.required else {}
+    traced = trace(wanted.program.function, *wanted.examples, allow_fallback=allow_fallback, **backward)
+    return [traced.for_target(target)]
+
+
+def _rewritten(wanted: _Wanted, target: Target, allow_fallback: bool) -> list[Any]:
+    """All cuts with rewrites that the target can compute, also those that are not worth measuring."""
+    static = frozenset(range(1, len(wanted.examples)))
+    traced = trace_function(wanted.program.function, wanted.examples, allow_fallback, static=static, numerics="fold")
+    assert traced.again is not None
+    here = traced.again(traced.settings.on_target(target), target)
+    return [c for c in here.cuts if c.rewrites and all(why_no_schedule(w, target) is None for w in c.workloads)]
+
+
+def _of_cut(traced: Any, wanted: _Wanted, target: Target, schedules: int) -> Finding:
+    seed, inputs = wanted.program.seed, wanted.program.inputs
     kernels: dict[str, Kernel] = {}
     faulty: list[str] = []
     tried = 0
     for workload in traced.workloads:
         try:
-            tally = try_schedules(workload, target, schedules, program.seed)
+            tally = try_schedules(workload, target, schedules, seed)
         except EmptySearchSpaceError as error:
-            return Finding(program.seed, "untunable", f"{error}\n{workload}", len(traced.workloads))
+            return Finding(seed, "untunable", f"{error}\n{workload}", len(traced.workloads))
         tried += tally.tried
         faulty += tally.faults
         if tally.kernel is None:
             shown = "\n".join(dict.fromkeys(tally.faults))
-            return Finding(program.seed, "untunable", f"{workload}\n{shown}", len(traced.workloads), tried)
+            return Finding(seed, "untunable", f"{workload}\n{shown}", len(traced.workloads), tried)
         kernels[workload.key] = tally.kernel
     statuses = tuple(fault.split(":")[0] for fault in faulty)
     kind: Kind = "unsafe" if set(statuses) & set(_UNSAFE) else "faulty" if faulty else "right"
     kernel = loaded(traced, kernels)
     # On the program's own inputs, and before that on random ones.
-    found = outcome(kernel, required, *inputs)
-    reason = expected.why_wrong(found)
+    found = outcome(kernel, wanted.required, *inputs)
+    reason = wanted.expected.why_wrong(found)
     # Processors convert what no integer holds each in its own way: the device's own results are right, too.
-    if reason and not _same(found, function(*inputs)):
-        return Finding(program.seed, "wrong", f"{reason}\n{traced}", len(kernels), tried, statuses)
-    misplaced = why_misplaced(examples, _tensors(kernel(*examples)), lies, foretold)
+    if reason and not _same(found, outcome(wanted.program.function, wanted.required, *inputs)):
+        return Finding(seed, "wrong", f"{reason}\n{traced}", len(kernels), tried, statuses)
+    misplaced = why_misplaced(wanted.examples, _tensors(kernel(*wanted.examples)), wanted.lies, wanted.foretold)
     if misplaced and kind == "right":
-        return Finding(program.seed, "misplaced", f"{misplaced}\n{traced}", len(kernels), tried, statuses)
-    return Finding(program.seed, kind, "\n".join(faulty), len(kernels), tried, statuses)
+        return Finding(seed, "misplaced", f"{misplaced}\n{traced}", len(kernels), tried, statuses)
+    return Finding(seed, kind, "\n".join(faulty), len(kernels), tried, statuses)
 
 
 def _same(results: Sequence[Tensor], others: Sequence[Tensor]) -> bool:

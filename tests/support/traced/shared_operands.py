@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from program_writer import Program
+
 _TYPES = torch.float32, torch.bfloat16
 # Of the numbers of inputs with special values: those that overflow, and those that are no numbers.
 _SPECIAL = 0.0, float("nan"), float("inf"), float("-inf"), 1e30
@@ -66,6 +68,12 @@ class SharedOperands:
         exec(self.text, names)
         found: Callable[[Tensor], tuple[Tensor, ...]] = names["function"]
         return found
+
+    def program(self, seed: int) -> Program:
+        """The same as a function of x and the constants that it reads."""
+        used = {name: tensor for name, tensor in self.constants.items() if name in self.text}
+        text = self.text.replace("function(x)", f"program({', '.join(['x', *used])})")
+        return Program(seed, text, (self.x, *used.values()), False, {})
 
     @property
     def in_float64(self) -> SharedOperands:

@@ -42,10 +42,10 @@ from search_spaces.workloads.expressions import expression as ex
 def _matches(equalities: Equalities) -> Iterator[Match]:
     readers = equalities.readers()
     for value in equalities.terms():
-        if not isinstance(value, View) or len(equalities.forms(value)) > 1:
+        if not isinstance(value, View) or not value.elements or len(equalities.forms(value)) > 1:
             continue
         found = _slice_of(value)
-        if found is None or found[1].count == found[0].size or not value.elements:
+        if found is None or found[1].count == found[0].size:
             continue
         digit, at = found
         region = _Region(equalities, readers, value, digit)

@@ -258,3 +258,29 @@ def test_padded_positions_and_looked_up_weights_are_prepared_too() -> None:
         return (x @ (gathered + torch.arange(8))) * (x @ padded) + x @ W[2][:, at]
 
     check(function, torch.randn(4, 8))
+
+
+def test_equal_results_are_apart_also_where_products_are_computed_in_part() -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        return x @ W[0], x @ W[0], (x @ W[1])[-1:].relu(), (x @ W[1])[-1:].relu(), (x @ W[2])[:, 2]
+
+    check(function, torch.randn(4, 8))
+
+
+@pytest.mark.parametrize("shape", [(0,), (1, 0, 3), (3, 0), (0, 3)])
+def test_tensors_without_elements_are_left_alone(shape: tuple[int, ...]) -> None:
+    traced = autosched.trace(lambda x: (x.relu(), x.mT if x.dim() == 2 else x[:1] * 2), torch.randn(shape))
+    assert not any(cut.rewrites for cut in traced.cuts)
+
+
+def test_views_in_another_order_are_no_slices() -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        made = x @ W[0]
+        return made.T, (x @ W[1]).unsqueeze(0).expand(2, 4, 8), (x @ W[2]).T[2:5], (x @ W[3]).view(4, 2, 4).mT[:, 1:2]
+
+    traced = autosched.trace(function, torch.randn(4, 8))
+    x = torch.randn(4, 8)
+    for cut in computable(traced.cuts):
+        made, right = kernel_of(cut)(x), function(x)
+        torch.testing.assert_close(made, right)
+        assert places([x], made) == places([x], right)

@@ -50,6 +50,11 @@ def test_weights_rounded_once_more_are_refused_where_nothing_else_is_rounded() -
     assert "with usual inputs, the error is" in found
 
 
+def test_arguments_without_dimensions_are_drawn_too() -> None:
+    number = leaf("t", ())
+    assert not why(*(pointwise(ex.mul, side, number) for side in scaled()))
+
+
 def test_wrong_algebra_is_refused() -> None:
     assert why(scaled()[0], matmul(X, W))
 
