@@ -15,6 +15,7 @@ from torch import Tensor
 from autosched import trace
 from autosched.tracing.fusion import chaining, partition, region_kernels, regions, sharing, split_points
 from autosched.tracing.fusion.assembly import Assembled, assemble
+from autosched.tracing.fusion.region_kernels import Fit
 from autosched.tracing.fusion.regions import cone
 from autosched.tracing.values.values import Value
 
@@ -168,6 +169,25 @@ def test_candidates_that_are_not_assembled_would_not_have_been_chosen(
     assert [[w.key for w in cut.launched] for cut in traced.cuts] == [
         [w.key for w in cut.launched] for cut in everything.cuts
     ]
+
+
+@pytest.mark.parametrize("case", [lambda: dense_block(3), lambda: residual(2)], ids=["dense block", "residual"])
+def test_no_kernel_costs_less_than_the_bound_on_it(
+    case: Callable[[], tuple[Callable[..., Tensor], tuple[Tensor, ...]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, pairs = partition.Partition._fit, list[tuple[float, float]]()
+
+    def noted(self: partition.Partition, value: Value, also: Value | None = None) -> Fit:
+        fit = usual(self, value, also)
+        if also is None and fit.cost is not None:
+            pairs.append((partition.least_of_one(value, self._stored), fit.cost))
+        return fit
+
+    monkeypatch.setattr(partition.Partition, "_fit", noted)
+    function, inputs = case()
+    trace(function, *inputs)
+    assert all(least <= cost for least, cost in pairs)
+    assert any(least > 0.9 * cost for least, cost in pairs)
 
 
 def test_a_dense_block_assembles_fewer_kernels_than_it_has_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
