@@ -33,6 +33,7 @@ from autosched.standalone.assembling import (
 )
 from autosched.standalone.launchers import CHECK, entry, launcher
 from autosched.standalone.models import FileModel, ModelText
+from autosched.standalone.prepared_values import check_texts
 from autosched.standalone.references import reference
 from autosched.standalone.self_test import (
     RANDOM,
@@ -131,6 +132,7 @@ def fastest_cut(traced: TracedFunction, found: Callable[[Workload], Tuned]) -> t
     missing: list[AutoschedError] = []
     for cut in traced.cuts:
         try:
+            check_texts(cut)
             kernels = {w.key: found(w) for w in cut.workloads}
         except (InputError, EmptySearchSpaceError) as error:
             missing.append(error)

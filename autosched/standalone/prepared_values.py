@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autosched.standalone.aten import value_text
+from autosched.tracing import TracedFunction
 from autosched.tracing.fusion.regions import below
 from autosched.tracing.values.values import Joined, Padded, Pointwise, Prepared, Product, Reduced, Value, View
 from autosched.tracing.values.views import Expansion, Permutation, Reshape, Selection, Slicing
 from search_spaces import InputError
+from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal
 from search_spaces.workloads.expressions.operators import ROUNDINGS
 
@@ -27,11 +29,18 @@ def function_of(value: Prepared, name: str) -> list[str]:
     """
     places = {constant: f"c{n}" for n, constant in enumerate(value.constants)}
     lines = [f"def {name}({', '.join(places.values())}):"]
-    lines += [f"    {c} = {c}.double() if {c}.is_floating_point() else {c}" for c in places.values()]
+    lines += [f"    {places[c]} = {places[c]}.{'long' if is_integer(c.dtype) else 'double'}()" for c in value.constants]
     for number, made in enumerate(v for v in below([value.argument]) if v not in places):
         places[made] = f"v{number}"
         lines.append(f"    v{number} = {_text(made, places)}")
     return [*lines, f"    return {places[value.argument]}"]
+
+
+def check_texts(traced: TracedFunction) -> None:
+    """Raise InputError where a prepared value of a function has no text."""
+    for value in traced.made:
+        if isinstance(value, Prepared):
+            function_of(value, "of")
 
 
 def _text(value: Value, places: Mapping[Value, str]) -> str:
@@ -78,8 +87,10 @@ def _expression(expression: Expression, elements: Sequence[str]) -> str:
             return elements[int(number)]
         case Literal(value) | Integer(value):
             return f"torch.tensor({value_text(value)}, dtype=torch.float64)"
-        case Apply(operator, (argument,)) if operator in (*ROUNDINGS, "to_float"):
-            return _expression(argument, elements)
+        case Apply(operator, (argument,)) if operator in ROUNDINGS:
+            return f"{_expression(argument, elements)}.to(torch.{ROUNDINGS[operator]}).double()"
+        case Apply("to_float", (argument,)):
+            return f"{_expression(argument, elements)}.double()"
         case Apply(operator, arguments) if operator in _FUNCTIONS:
             return f"{_FUNCTIONS[operator]}({', '.join(_expression(a, elements) for a in arguments)})"
         case _:

@@ -63,8 +63,7 @@ def traced_or_why(
         _check(graph, inputs)
         names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
         with on_data():
-            numerics = allowed.numerics if kind == "inference" else "eager"
-            traced = trace_function(graph, _apart(inputs), not allowed.strict, names, static, numerics)
+            traced = trace_function(graph, _apart(inputs), not allowed.strict, names, static, allowed.numerics)
     except WithoutKernelError as error:
         return error.reason
     except AutoschedError as error:

@@ -26,6 +26,7 @@ from autosched.replaying.arguments import log_path
 from autosched.replaying.replay import kernels_of_cuts, log_paths
 from autosched.replaying.replay import replay as from_logs
 from autosched.replaying.rivals import in_models
+from autosched.torch_compile.place import right_or_as_written
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.traced import loaded
 from search_spaces import Target, Workload
@@ -46,6 +47,7 @@ def replay(traced: TracedFunction, target: Target, *, log: str | os.PathLike[str
     cut, logs, versions = traced.for_target(target), _Logs(log), _versions(target)
     function = loaded(cut, kernels_of_cuts(cut, lambda workload: _kernel(workload, target, logs, versions)))
     assert isinstance(function, TracedKernel)
+    function = right_or_as_written(function)
     function.ensure_right()
     return function
 

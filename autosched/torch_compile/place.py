@@ -50,6 +50,15 @@ def noted(kernel: Kernel, measurement: Measurement) -> Kernel:
     return kernel.noted(replace(kernel.record, measurement=measurement))
 
 
+def right_or_as_written(kernel: TracedKernel) -> TracedKernel:
+    """Itself, or, where rewritten kernels do not compute the function, those of the fastest cut without rewrites."""
+    written = [cut for cut in kernel.cuts if not cut.rewrites]
+    if not kernel.traced.rewrites or not written or right(kernel) is not None:
+        return kernel
+    seconds = {key: each.record.measurement.latency_s for key, each in kernel.by_key.items()}
+    return kernel.with_library(kernel.library, min(written, key=lambda cut: cut.latency_s(seconds)))
+
+
 def right(kernel: TracedKernel) -> TracedKernel | None:
     """Itself, if it computes the function: another cut may never have been compared with it here."""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autosched.machine.garbage import without_collections
 from autosched.torch_compile.graphs import Allowed, target_of
@@ -24,6 +24,8 @@ class TracedProblem:
 
 def traced_problems(divided: DividedGraph, kind: Kind, allowed: Allowed) -> dict[str, TracedProblem | str]:
     """For every distinct segment of a graph its kernels, or the reason that there are none; by the segments' keys."""
+    # Gradients are of what was written.
+    allowed = allowed if kind == "inference" else replace(allowed, numerics="eager")
     found: dict[str, TracedProblem | str] = {}
     with without_collections():
         for segment, times in divided.problems:

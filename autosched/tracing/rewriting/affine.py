@@ -214,9 +214,11 @@ def _difference(equalities: Equalities, here: _Peeling, x: Expression, mean: Exp
 
 
 def _is_mean(equalities: Equalities, value: Value, of: Value, place: int) -> bool:
-    """True if a value is the mean of another along the dimension."""
+    """True if a value is the mean of another along the dimension, which it keeps."""
     n, dim = of.shape[-place], len(of.shape) - place
     factor = 1.0
+    if value.shape != (*of.shape[:dim], 1, *of.shape[dim + 1 :]):
+        return False
     while True:
         match value:
             case View(argument=argument, kind=Reshape()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.preparing import with_prepared
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.rewriting.terms import Operations, with_operands
+from autosched.tracing.translation.translate import DefectWarning
 from autosched.tracing.values.values import Leaf, Value, View
 
 # Rounds in which rules may use each other's results, and terms that they may add to those of the function.
@@ -55,7 +57,7 @@ def rewrites_of(
     found: list[Rewrite] = []
     makers: dict[Value, Rewrite] = {}
     for _ in range(_ROUNDS):
-        matches = [(rule, m) for rule in rules for m in rule.matches(equalities)]
+        matches = [(rule, m) for rule in rules for m in _matches(rule, equalities)]
         before = len(found)
         for rule, match in matches:
             if equalities.full:
@@ -72,6 +74,16 @@ def rewrites_of(
         if len(found) == before:
             break
     return equalities, found
+
+
+def _matches(rule: Rule, equalities: Equalities) -> list[Match]:
+    """The places of a rule; none where it fails, which is a defect, and no reason to leave a caller without kernels."""
+    try:
+        return list(rule.matches(equalities))
+    except Exception as error:
+        why = f"the rule {rule.name} failed with {type(error).__name__}: {error}"
+        warnings.warn(f"{why}; this is a defect of autosched", DefectWarning, stacklevel=2)
+        return []
 
 
 def alternative(results: Sequence[Value], equalities: Equalities, rewrites: Sequence[Rewrite]) -> Alternative | None:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import autosched
 from rewritten_cuts import computed, cuts_by, errors
 
 RULE = "norm into product"
@@ -108,3 +109,9 @@ def test_narrow_products_of_wide_values_stay() -> None:
         return (x * torch.rsqrt(x.square().mean(-1, keepdim=True))).half() @ weight
 
     assert not cuts_by(RULE, function, torch.randn(6, 64))
+
+
+def test_a_mean_along_another_dimension_centres_nothing() -> None:
+    w = torch.randn(4, 4)
+    traced = autosched.trace(lambda x: (x - x.mean(1)) @ w, torch.randn(4, 4), numerics="fold")
+    assert not any("norm into product" in text for cut in traced.cuts for text in cut.rewrites)
