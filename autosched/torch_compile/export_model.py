@@ -31,7 +31,7 @@ from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph, Segment, attribute, results_of
 from autosched.torch_compile.stateless import StatelessModel
 from autosched.tracing import TracedFunction
-from autosched.tracing.callables.function import argument_names
+from autosched.tracing.callables.cutting import argument_names
 from autosched.tracing.capture.closed_over import name_of
 from autosched.tracing.capture.result_tree import ResultTree
 from search_spaces import EmptySearchSpaceError, InputError, Target, Workload

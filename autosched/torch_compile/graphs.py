@@ -20,7 +20,7 @@ from autosched.machine import devices
 from autosched.machine.memory import ran_out
 from autosched.torch_compile.reports import Kind
 from autosched.tracing import TracedFunction
-from autosched.tracing.callables.function import trace_function
+from autosched.tracing.callables.cutting import trace_function
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, Static, Weights
 from autosched.tracing.translation.translate import DefectWarning, WithoutKernelError
 from autosched.tracing.values.values import Fallback

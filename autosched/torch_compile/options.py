@@ -9,7 +9,7 @@ from typing import Literal, cast, get_args
 
 from autosched.torch_compile.background import BackgroundTuning
 from autosched.torch_compile.graphs import Allowed
-from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, check_numerics
 from autosched.tuning.searching.preparation import Trials, check_trials
 from autosched.tuning.searching.time_limit import check_seconds
 from search_spaces import InputError
@@ -83,8 +83,7 @@ class Options:
         found = {f.name: chosen.get(f.name, getattr(usual, f.name)) for f in fields(Options)}
         if found["mode"] not in MODES:
             raise unknown_name("mode", str(found["mode"]), MODES)
-        if found["numerics"] not in get_args(Numerics):
-            raise unknown_name("numerics", str(found["numerics"]), get_args(Numerics))
+        check_numerics(str(found["numerics"]))
         if found["background"] is not None and found["mode"] not in ("default", "reduce-overhead"):
             raise InputError(f"mode={found['mode']!r} tunes first; with background expected default or reduce-overhead")
         check_trials(found["trials"])

@@ -21,7 +21,7 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph
-from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, Weights
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, Weights, check_numerics
 from autosched.tuning.many.results import TuneManyResult
 from autosched.tuning.many.tune_many import tune_many
 from autosched.tuning.progress import OnProgress
@@ -59,6 +59,7 @@ def tune_model(
         InputError: no graph of it has a kernel; the message has the reasons. And as `tune_many`; and what the model
             raises.
     """
+    check_numerics(numerics)
     deadline = Deadline.after(seconds)
     found = _Collector(numerics, [], [], [])
     with torch.set_grad_enabled(backward):

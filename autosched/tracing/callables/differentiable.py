@@ -19,8 +19,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autosched.kernels.kernel import Kernel
+from autosched.tracing.callables.cutting import argument_names, cut
 from autosched.tracing.callables.differentiable_results import DifferentiableResult, memory_of_results
-from autosched.tracing.callables.function import TracedFunction, argument_names, cut
+from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.kernel import TracedKernel
 from autosched.tracing.callables.whole_check import Claim, FirstUse
 from autosched.tracing.capture.capture import Captured, digest_of

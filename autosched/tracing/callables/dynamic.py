@@ -25,7 +25,8 @@ from autosched.backends import spaces
 from autosched.kernels import first_use
 from autosched.kernels.kernel import Kernel, load_kernel
 from autosched.strategies.evolution.transfer import adapted
-from autosched.tracing.callables.function import TracedFunction, argument_names, trace_function
+from autosched.tracing.callables.cutting import argument_names, trace_function
+from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.kernel import TracedKernel
 from autosched.tracing.capture.closed_over import name_of
 from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Target, Workload

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -14,30 +12,16 @@ from torch import Tensor
 from autosched.backends.spaces import why_no_schedule
 from autosched.machine.garbage import without_collections
 from autosched.machine.library_precision import LibraryPrecision
-from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Static, Weights, capture
-from autosched.tracing.capture.closed_over import Slot, name_of
-from autosched.tracing.capture.result_memory import ResultMemory
+from autosched.tracing.capture.closed_over import Slot
 from autosched.tracing.capture.result_tree import ResultTree
-from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost
-from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, partitions, why_too_large
-from autosched.tracing.fusion.region_kernels import RegionKernels
-from autosched.tracing.rewriting.alternatives import Alternative, Rewrite, alternatives
-from autosched.tracing.rewriting.instances import why_refused
-from autosched.tracing.rewriting.rules import rules_for, slices_of_products
-from autosched.tracing.translation.result_values import result_values
-from autosched.tracing.translation.translate import translate
+from autosched.tracing.fusion.partition import Step
 from autosched.tracing.values.values import Fallback, InParts, Leaf, Value
 from search_spaces import InputError, Target, Workload
 
 # A cut whose estimated cost is this multiple of the least one is not measured: estimates order cuts within that.
 _MOST_COST = 1.5
 _MOST_CUTS = 8
-_FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
-
-
-# Results, and the rewrites that led to them.
-_Rewritten = tuple[Sequence[Value], tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,177 +223,6 @@ class TracedFunction:
         lines += [f"writes {written.value.name} to {written.name}" for written in self.written]
         if others := [len(cut.launched) for cut in self.other_cuts]:
             lines.append(f"also cut into {' or '.join(map(str, others))} kernels, which are tuned too")
+        lines += dict.fromkeys(f"also by {text}" for cut in self.cuts for text in cut.rewrites)
+        lines += self.refused
         return "\n".join(lines)
-
-
-def trace_function(
-    function: Callable[..., Any],
-    inputs: Sequence[Tensor],
-    allow_fallback: bool,
-    names: Sequence[str] | None = None,
-    static: Static = frozenset(),
-    numerics: Numerics = DEFAULT_NUMERICS,
-) -> TracedFunction:
-    """The function cut into workloads; `names` of its arguments, by default those that it has; `static`: those whose
-    elements mostly stay from call to call; `numerics`: as `trace`.
-
-    Raises:
-        InputError: as `trace`.
-    """
-    names = names or argument_names(function, len(inputs))
-    weights = static if isinstance(static, tuple) else ()
-    numbers = frozenset(n for each in weights for n in each) if isinstance(static, tuple) else static
-
-    def made(scans: bool) -> TracedFunction:
-        captured = replace(capture(function, inputs, scans), static=numbers, weights=weights, numerics=numerics)
-        return cut(captured, function, name_of(function), names, allow_fallback)
-
-    with without_collections():
-        found = made(scans=True)
-        # PyTorch decomposes scans that no kernel computes.
-        return made(scans=False) if any(LIBRARY in left for left in found.left_to_pytorch) else found
-
-
-def cut(
-    captured: Captured,
-    function: Callable[..., Any],
-    name: str,
-    arguments: Sequence[str],
-    allow_fallback: bool,
-    target: Target | None = None,
-) -> TracedFunction:
-    """A captured graph cut into kernels, for a target or for any.
-
-    Raises:
-        InputError: as `trace`.
-    """
-    eager: frozenset[str] = frozenset()
-    by_kernels = True
-    kernels = RegionKernels(target)
-    while True:
-        translation = translate(captured, arguments, allow_fallback, eager)
-        # A gradient that is None is no result.
-        returned = [r for r in translation.outputs if isinstance(r, Value)]
-        laid_out = partial(_laid_out, captured.memory, by_kernels, len(returned))
-        wanted = laid_out([*returned, *translation.effects])
-        try:
-            found = partitions(name, wanted, kernels)
-        except NoKernelError as error:
-            origin = translation.origins.get(error.value)
-            if origin is None and by_kernels:
-                # A result that PyTorch must copy: no kernel makes it.
-                by_kernels = False
-                continue
-            if origin is None or not allow_fallback:
-                line = f" ({error.value.line})" if error.value.line else ""
-                way_out = "" if allow_fallback else f"; {_FALLBACK}"
-                why = why_too_large(error.value) or str(error)
-                raise InputError(f"{name}: no kernel computes {error.value.name}{line}: {why}{way_out}") from None
-            assert origin not in eager
-            eager |= {origin}
-            continue
-        cuts = [_Cut(p, wanted) for p in found]
-        refusals = _Refusals(captured.weights)
-        made = alternatives([*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused)
-        for results, texts in _with_parts_alone(wanted, [(laid_out(a.results), _texts(a)) for a in made]):
-            # What rules make may have no kernel.
-            with contextlib.suppress(NoKernelError):
-                cuts += [_Cut(p, results, texts) for p in partitions(name, results, kernels)]
-        end = len(captured.memory.results)
-        count = end - len(captured.writes)
-        first, *others = (
-            TracedFunction(
-                name=name,
-                function=function,
-                leaves=tuple(translation.leaves),
-                steps=tuple(steps),
-                results=tuple(each.results[:count]),
-                stored=tuple(each.partition.stored_as(r) for r in each.results[:count]),
-                structure=captured.structure,
-                captured=captured.digest,
-                written=_written(captured, translation.leaf_of, each.results[count:end]),
-                places={translation.leaf_of[node]: place for node, place in captured.places.items()},
-                settings=captured.settings,
-                by_library=captured.precision,
-                on_trust=frozenset(leaf.name for leaf in translation.on_trust),
-                rewrites=each.rewrites,
-                refused=tuple(refusals.texts),
-            )
-            for each in cuts
-            for steps in each.partition.ways
-        )
-        different = {other.workloads: other for other in others if other.workloads != first.workloads}
-
-        def again(precision: LibraryPrecision, target: Target | None) -> TracedFunction:
-            return cut(replace(captured, precision=precision), function, name, arguments, allow_fallback, target)
-
-        return replace(first, other_cuts=tuple(different.values()), again=again)
-
-
-def _texts(made: Alternative) -> tuple[str, ...]:
-    return tuple(map(str, made.rewrites))
-
-
-def _with_parts_alone(wanted: Sequence[Value], others: Sequence[_Rewritten]) -> list[_Rewritten]:
-    """Results computed in other ways, also with no more of them than the parts that are returned."""
-    parts = [
-        (a.results, (*texts, *_texts(a)))
-        for results, texts in [(wanted, ()), *others]
-        for a in alternatives(results, (slices_of_products.RULE,), laid_out=True)
-    ]
-    return [*parts, *others]
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """A partition of results, and the rewrites that led to these."""
-
-    partition: Partition
-    results: Sequence[Value]
-    rewrites: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Refusals:
-    """Rewrites that are not exact enough, or not known to be, for the constants of a function, as `texts`."""
-
-    weights: tuple[Weights, ...]
-    texts: dict[str, None] = field(default_factory=dict)
-
-    def why_refused(self, rewrite: Rewrite) -> str | None:
-        """The first reason among those of all models that the function is traced for."""
-        if rewrite.rule.exactness == "same":
-            return None
-        instances = (partial(_tensor_of, weights) for weights in self.weights or ({},))
-        why = next(filter(None, (why_refused(rewrite.rule, rewrite.match, of) for of in instances)), None)
-        if why is not None:
-            self.texts[f"not {rewrite}: {why}"] = None
-        return why
-
-
-def _tensor_of(weights: Weights, leaf: Leaf) -> Tensor | None:
-    known = None if leaf.position is None else weights.get(leaf.position)
-    return leaf.tensor if known is None else known()
-
-
-def _laid_out(memory: ResultMemory, by_kernels: bool, returned: int, values: Sequence[Value]) -> list[Value]:
-    """The results of a function whose graph returns the first of these values, and its effects, which are the others.
-
-    Their memory is decided after all algebra: equal elements may have to lie in memory of their own.
-    """
-    return [*result_values(values[:returned], memory, by_kernels), *values[returned:]]
-
-
-def _written(captured: Captured, leaves: Mapping[str, Leaf], values: Sequence[Value]) -> tuple[Written, ...]:
-    writes = zip(captured.writes, values, strict=True)
-    return tuple(Written(v, None if w.node is None else leaves[w.node], w.place) for w, v in writes)
-
-
-def argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:
-    """The function's names of its first arguments, or x0, x1 … where it has none."""
-    target = getattr(function, "forward", function)
-    try:
-        named = [p.name for p in inspect.signature(target).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-    except (TypeError, ValueError):
-        named = []
-    return [*named[:count], *(f"x{i}" for i in range(len(named), count))]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_args, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
 
 from autosched.kernels.kernel import Kernel
+from autosched.tracing.callables.cutting import trace_function
 from autosched.tracing.callables.differentiable import DifferentiableFunction, DifferentiableKernel, trace_with_gradient
 from autosched.tracing.callables.dynamic import DynamicFunction, DynamicKernel, trace_dynamic
-from autosched.tracing.callables.function import TracedFunction, trace_function
+from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.kernel import TracedKernel
-from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics
+from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, check_numerics
 from search_spaces import InputError
-from search_spaces.errors import unknown_name
 
 Traced = TracedFunction | DifferentiableFunction | DynamicFunction
 LoadedFunction = TracedKernel | DifferentiableKernel | DynamicKernel
@@ -87,8 +87,7 @@ def trace(
             raise InputError(
                 f"example input {number} is {given.layout}; expected a tensor with strides, as by to_dense()"
             )
-    if numerics not in get_args(Numerics):
-        raise unknown_name("numerics", str(numerics), get_args(Numerics))
+    check_numerics(numerics)
     if dynamic is not None:
         if backward or sizes is None:
             raise InputError("dynamic=... needs sizes=(least, greatest), and is not available with backward=True")

@@ -14,7 +14,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, fx
@@ -51,6 +51,7 @@ from autosched.tracing.capture.state import (
 )
 from autosched.tracing.capture.user_lines import user_line, why_not_captured
 from search_spaces import InputError
+from search_spaces.errors import unknown_name
 
 # The results that a user takes for the function's: by the same operations as PyTorch's eager ones; with sums in another
 # order; also with constants combined beforehand, and rounded once more.
@@ -60,6 +61,12 @@ DEFAULT_NUMERICS: Numerics = "reassociate"
 Weights = Mapping[int, Callable[[], Tensor | None]]
 # The numbers of such arguments; or their tensors as well, for every part of a model that a function is traced for.
 Static = frozenset[int] | tuple[Weights, ...]
+
+
+def check_numerics(numerics: str) -> None:
+    """Raise InputError unless there are such numerics."""
+    if numerics not in get_args(Numerics):
+        raise unknown_name("numerics", numerics, get_args(Numerics))
 
 
 @dataclass(frozen=True)

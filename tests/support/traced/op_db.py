@@ -40,7 +40,7 @@ from torch.utils import _pytree as pytree
 sys.path.extend(map(str, Path(__file__).parents[1].glob("*")))
 from autosched import InputError, TracedFunction, trace
 from autosched.machine.devices import cpu_target
-from autosched.tracing.callables.function import trace_function
+from autosched.tracing.callables.cutting import trace_function
 from program_check import try_schedules
 from traced_reference import computed
 

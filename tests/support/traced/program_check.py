@@ -23,7 +23,7 @@ from autosched.backends.spaces import why_no_schedule
 from autosched.checking.functions.judgement import Expected
 from autosched.checking.trial_data import TrialData
 from autosched.tracing import loaded
-from autosched.tracing.callables.function import trace_function
+from autosched.tracing.callables.cutting import trace_function
 from autosched.tracing.callables.whole_check import outcome
 from program_writer import Program
 from schedule_checks import fault

@@ -15,7 +15,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from autosched.backends.spaces import why_no_schedule
-from autosched.tracing.callables.function import trace_function
+from autosched.tracing.callables.cutting import trace_function
 from autosched.tracing.capture.rewriting.attention_gradients import rules, without_random_state
 from autosched.tracing.capture.rewriting.fused_functions import scaled_dot_product_attention
 from search_spaces import target_named

@@ -18,7 +18,7 @@ import autosched
 from autosched.backends.spaces import why_no_schedule
 from autosched.machine import devices
 from autosched.tracing import TracedFunction, TracedKernel
-from autosched.tracing.callables.function import trace_function
+from autosched.tracing.callables.cutting import trace_function
 from autosched.tracing.callables.identity import key_of
 from autosched.tracing.callables.preparation import Preparation
 from autosched.tracing.callables.stored import as_bytes, from_bytes
