@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
 from autosched.checking import random_integers
 from autosched.machine.element_types import torch_dtype
 from autosched.machine.memory import memory_for
+from search_spaces import Stage, Workload
 from search_spaces import Tensor as TensorSpec
-from search_spaces import Workload
 from search_spaces.workloads.dtypes import is_float, is_integer, range_of
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather
-from search_spaces.workloads.expressions.walking import gathers
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Position
+from search_spaces.workloads.expressions.operators import COMPARISONS
+from search_spaces.workloads.expressions.walking import distinct, gathers
 
 # Bound of integers that are neither multiplied nor used as indices: few values, so that some are equal.
 SMALL_INTEGERS = 8
@@ -28,6 +29,7 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
         floating point                                  standard normal, rounded to the type
         boolean                                         true or false, equally often
         integer, used as an index                       uniform within the dimension
+        integer, compared with positions                uniform among them
         integer, computed with as an integer            any value of the type
         int8, multiplied or computed with in float32    symmetric about 0, as wide as sums of products fit int32
         other integers                                  uniform from -8 to 8, uint8 from 0
@@ -97,7 +99,7 @@ def _largest_integer(workload: Workload) -> int:
 
 
 def indexed_sizes(workload: Workload) -> dict[str, int]:
-    """The inputs whose elements are used as indices, and the size of the smallest dimension that they index."""
+    """The inputs whose elements are used as indices, or compared with positions, and the smallest number of these."""
     shapes = {t.name: t.shape for t in workload.inputs}
     stages = {s.name: s for s in workload.stages}
     sizes: dict[str, int] = {}
@@ -116,4 +118,24 @@ def indexed_sizes(workload: Workload) -> dict[str, int]:
         for index, size in zip(gather.index, shapes[gather.tensor], strict=True):
             if not isinstance(index, Affine):
                 note(index, size)
+    for other, size in (found for s in workload.stages for found in _compared_with_positions(s)):
+        note(other, size)
     return {t.name: sizes[t.name] for t in workload.inputs if t.name in sizes and is_integer(t.dtype)}
+
+
+def _compared_with_positions(stage: Stage) -> Iterator[tuple[Expression, int]]:
+    """What positions of a stage are compared with, and the number of these: of few other numbers it would be true."""
+    for part in distinct(stage.expression):
+        if isinstance(part, Apply) and part.operator in COMPARISONS:
+            for side, other in (part.arguments, part.arguments[::-1]):
+                if (count := _positions(side, stage.extents)) > 1:
+                    yield other, count
+
+
+def _positions(side: Expression, extents: Mapping[str, int]) -> int:
+    """The number after the largest position; 0 for anything else."""
+    match side:
+        case Apply("to_integer", (Position(index),)) | Position(index):
+            return index.maximum(extents) + 1
+        case _:
+            return 0

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import autosched
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.reference import as_written, evaluate
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, ops
@@ -147,3 +148,13 @@ def test_wrong_numbers_and_shapes_of_inputs_are_refused() -> None:
         evaluate(workload, [a])
     with pytest.raises(InputError, match=r"b has shape \[5, 6\], expected \[6, 5\]"):
         evaluate(workload, [a, b.mT])
+
+
+def test_integers_that_are_compared_with_positions_are_among_these() -> None:
+    traced = autosched.trace(
+        lambda c, x, p: c.index_copy(1, p, x), *map(torch.zeros, [(2, 16), (2, 1)]), torch.tensor([3])
+    )
+    (workload,) = traced.workloads
+    for seed in range(8):
+        (position,) = (t for t in random_inputs(workload, seed) if not t.is_floating_point())
+        assert 0 <= int(position) < 16

@@ -14,7 +14,8 @@ def test_a_mode_or_options_say_what_to_do() -> None:
     assert Options.of(None, None) == Options()
     assert Options.of("max-autotune", None).tunes
     given = {"mode": "max-autotune", "trials": 3, "seconds": 5.0, "log": "a.jsonl", "strict": True}
-    assert Options.of(None, given) == Options("max-autotune", "a.jsonl", 3, 5.0, True)
+    expected = Options("max-autotune", "a.jsonl", 3, 5.0, True, numerics="fold")
+    assert Options.of(None, {**given, "numerics": "fold"}) == expected
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,7 @@ def test_the_modes_of_torch_compile_say_what_is_tuned_and_what_is_a_cuda_graph(
         ({"trials": True}, "trials=True is bool; expected int or str"),
         ({"trials": 0}, "trials=0; expected"),
         ({"mode": "fastest"}, "unknown mode 'fastest'"),
+        ({"numerics": "exact"}, "unknown numerics 'exact'.*eager.*reassociate.*fold"),
         ({"log": 3}, "log=3 is int; expected str or PathLike or None"),
     ],
 )
