@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx
 
 from autosched.machine.deadline import NEVER, Deadline
+from autosched.machine.memory import free_bytes
 from autosched.torch_compile.alternatives import with_alternatives, with_chosen
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
@@ -22,6 +23,7 @@ from autosched.torch_compile.graphs import computes, known, on_data, operators_o
 from autosched.torch_compile.kernel_cache import replay
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.parts import Choice, Fallbacks, Part, parts_of, reports_of
+from autosched.torch_compile.place import as_written
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
@@ -39,6 +41,8 @@ _log = logging.getLogger(__name__)
 # kernels, about a second a segment, to compile the segments by others, and to compare.
 _SEARCHES = 0.6
 _LOADED_S = 1.0
+# Part of the free memory that weights may take a second time.
+_MOST_PREPARED = 0.25
 # Part of the time left in which alternatives to kernels are timed: others' whole segments need most of it.
 _ALTERNATIVES = 0.3
 # A user's call that exchanges kernels tuned in the background waits so long for alternatives; it loads the kernels, and
@@ -192,7 +196,8 @@ class GraphCompiler:
                 functions = [(p.traced, p.target, p.times) for p in traced.values()]
                 errors = tune_together(functions, self.options.trials, deadline, self.options.log, last=last)
             known = {key: self._kernel(p, error) for (key, p), error in zip(traced.items(), errors, strict=True)}
-            return {key: p if isinstance(p, str) else known[key] for key, p in problems.items()}
+            times = {key: p.times for key, p in traced.items()}
+            return {**{key: p for key, p in problems.items() if isinstance(p, str)}, **_within_memory(known, times)}
 
     def _kernel(self, problem: TracedProblem, untuned: Exception | None) -> TracedKernel | str:
         try:
@@ -289,6 +294,22 @@ def _most_first(divided: DividedGraph) -> list[Segment]:
     """The distinct segments, those of most operators first: they are compared as long as there is time."""
     ordered = sorted(divided.problems, key=lambda problem: -problem[0].operators * problem[1])
     return [segment for segment, _ in ordered]
+
+
+def _within_memory(
+    kernels: Mapping[str, TracedKernel | str], times: Mapping[str, int]
+) -> Mapping[str, TracedKernel | str]:
+    """The kernels, all as written where what rewrites prepare of weights would take much of the free memory.
+
+    `times`: how often each is in the graph.
+    """
+    rewritten = {key: k for key, k in kernels.items() if isinstance(k, TracedKernel) and k.rewritten_bytes}
+    needed = sum(times[key] * kernel.rewritten_bytes for key, kernel in rewritten.items())
+    free = free_bytes(next(iter(rewritten.values())).device) if rewritten else None
+    if free is None or needed <= _MOST_PREPARED * free:
+        return kernels
+    _log.info("rewrites would prepare %.2f GB of weights, of %.2f free: they are left out", needed / 1e9, free / 1e9)
+    return {**kernels, **{key: as_written(kernel) for key, kernel in rewritten.items()}}
 
 
 def _stored(problem: TracedProblem) -> tuple[bytes, Target, int] | None:

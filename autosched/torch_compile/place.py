@@ -52,11 +52,17 @@ def noted(kernel: Kernel, measurement: Measurement) -> Kernel:
 
 def right_or_as_written(kernel: TracedKernel) -> TracedKernel:
     """Itself, or, where rewritten kernels do not compute the function, those of the fastest cut without rewrites."""
+    return kernel if not kernel.traced.rewrites or right(kernel) is not None else as_written(kernel)
+
+
+def as_written(kernel: TracedKernel) -> TracedKernel:
+    """The function with its cuts without rewrites alone, in the fastest; itself where none of these has kernels."""
     written = [cut for cut in kernel.cuts if not cut.rewrites]
-    if not kernel.traced.rewrites or not written or right(kernel) is not None:
+    if not written:
         return kernel
     seconds = {key: each.record.measurement.latency_s for key, each in kernel.by_key.items()}
-    return kernel.with_library(kernel.library, min(written, key=lambda cut: cut.latency_s(seconds)))
+    fastest = min(written, key=lambda cut: cut.latency_s(seconds))
+    return TracedKernel(fastest, kernel.by_key, kernel.library, written)
 
 
 def right(kernel: TracedKernel) -> TracedKernel | None:

@@ -190,6 +190,11 @@ class TracedKernel:
         return [*self.traced.rewrites, *slower, *self.traced.refused]
 
     @property
+    def rewritten_bytes(self) -> int:
+        """Bytes of values of weights that rewrites have prepared."""
+        return sum(v.bytes for v in self.traced.made if isinstance(v, Prepared))
+
+    @property
     def prepared_bytes(self) -> int:
         """Bytes of what is prepared of weights, in addition to the weights as they are given."""
         found: dict[tuple[str, Value, int], int] = {}
@@ -199,7 +204,7 @@ class TracedKernel:
             if constants is not None:
                 for number, (place, size) in enumerate(zip(constants.places, constants.sizes, strict=True)):
                     found[assembled.workload.key, assembled.inputs[place].value, number] = size
-        return sum(found.values()) + sum(v.bytes for v in self.traced.made if isinstance(v, Prepared))
+        return sum(found.values()) + self.rewritten_bytes
 
     @property
     def source(self) -> str:

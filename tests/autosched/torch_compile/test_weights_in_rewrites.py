@@ -9,13 +9,17 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from autosched.torch_compile.backend import by_graphs, compiled_once
+from autosched.torch_compile import graph_compiler
+from autosched.torch_compile.backend import backend_of, by_graphs, compiled_once
 from autosched.torch_compile.graphs import Allowed, known, weights_of
+from autosched.torch_compile.options import Options
 from autosched.torch_compile.problems import TracedProblem, traced_problems
-from autosched.torch_compile.reports import Kind
+from autosched.torch_compile.reports import GraphReport, Kind
 from autosched.torch_compile.segments import DividedGraph
-from autosched.tracing import TracedFunction
+from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.capture.capture import Numerics, Weights
+from search_spaces import Target
+from untuned import untuned_kernels
 
 SIZE = 64
 RULE = "norm into product"
@@ -84,3 +88,30 @@ def test_weights_of_one_layer_refuse_it_for_all_equal_ones(model: nn.Module) -> 
 
 def test_they_are_not_combined_unless_a_user_allows_it(model: nn.Module) -> None:
     assert not is_rewritten(segments_of(model, "reassociate")[1])
+
+
+@pytest.mark.parametrize(("free", "prepared"), [(1 << 30, True), (1 << 10, False)])
+def test_weights_are_prepared_where_there_is_memory_for_them(
+    monkeypatch: pytest.MonkeyPatch, free: int, prepared: bool
+) -> None:
+    monkeypatch.setattr(graph_compiler, "free_bytes", lambda _: free)
+    monkeypatch.setattr(graph_compiler, "replay", rewritten_replay)
+    reports: list[GraphReport] = []
+    a, b = nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return a(x), b(x)
+
+    x = torch.randn(4, 16)
+    with torch.no_grad():
+        made = torch.compile(function, backend=backend_of(Options(), reports.append))(x)
+        torch.testing.assert_close(made, function(x))
+    (report,) = reports
+    assert (report.prepared_bytes > 0) == prepared
+
+
+def rewritten_replay(traced: TracedFunction, target: Target, **_: Any) -> TracedKernel:
+    """Any kernels, of a cut with rewrites."""
+    traced = traced.for_target(target)
+    kernels = untuned_kernels([w for cut in traced.cuts for w in cut.workloads], target)
+    return TracedKernel(next(cut for cut in traced.cuts if cut.rewrites), kernels, cuts=traced.cuts)
