@@ -22,7 +22,6 @@ from autosched.cli.arguments import (
 )
 from autosched.cli.tune_many import show_tuning
 from autosched.torch_compile.user_models import Model, model_and_inputs
-from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics
 from autosched.tuning.terminal import say
 from search_spaces import InputError
 
@@ -46,7 +45,7 @@ def tune_model_command(
     backward: Annotated[bool, typer.Option("--backward", help="The graphs of training instead of inference.")] = False,
     numerics: Annotated[
         str, typer.Option(help="The algebra that may take the place of what is written: eager, reassociate or fold.")
-    ] = DEFAULT_NUMERICS,
+    ] = "reassociate",
 ) -> None:
     """Tune the kernels of every graph of a model together: where it is compiled with that log, nothing is searched.
 
@@ -68,7 +67,7 @@ def tune_model_command(
             seconds=seconds,
             log=log,
             backward=backward,
-            numerics=cast(Numerics, numerics),
+            numerics=cast(Any, numerics),
             on_progress=show,
         )
     )

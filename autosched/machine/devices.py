@@ -12,6 +12,7 @@ from pathlib import Path
 import llvmlite.binding
 import torch
 
+from autosched.machine.cores import usable_cores
 from search_spaces import Target, TargetUnavailableError, target_named
 from search_spaces.devices.architectures import architecture
 from search_spaces.devices.spelling import means, slug
@@ -119,13 +120,6 @@ def gpu_target() -> Target:
         if listed.device == device:
             return listed
     return _described(device)
-
-
-def usable_cores() -> list[int]:
-    """The numbers of the cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def environment(target: Target, compilers: Versions) -> Versions:

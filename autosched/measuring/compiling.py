@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autosched.machine.devices import usable_cores
+from autosched.machine.cores import usable_cores
 from autosched.measuring.local.compile_pool import CompilePool
 from autosched.measuring.local.fork_server import shared_server
 from autosched.measuring.local.jobs import Task, Trial

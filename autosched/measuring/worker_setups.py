@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autosched.machine.devices import usable_cores
+from autosched.machine.cores import usable_cores
 from autosched.measuring.local.jobs import Setup
 from search_spaces import Target
 

@@ -24,6 +24,7 @@ from autosched.backends import spaces
 from autosched.backends.environment import environment
 from autosched.backends.generator import generator_hash
 from autosched.machine import devices
+from autosched.machine.cores import usable_cores
 from autosched.measuring import LocalMeasurer
 from autosched.tuning.learning import MOST_HELD_OUT, Errors, Lessons, lessons
 from autosched.tuning.predict import makers, proposed, why_behind
@@ -118,7 +119,7 @@ def show(path: Path) -> None:
     groups: dict[tuple[str, str], list[TuningRecord]] = {}
     for record in TuningLog(path):
         groups.setdefault(record.key, []).append(record)
-    with ProcessPoolExecutor(min(len(groups), len(devices.usable_cores()))) as processes:
+    with ProcessPoolExecutor(min(len(groups), len(usable_cores()))) as processes:
         rows = list(processes.map(_row, [standing(g) for g in groups.values()]))
     for line in table_lines([_COLUMNS, *rows], right=range(1, len(_COLUMNS))):
         print(line)

@@ -19,7 +19,7 @@ import torch
 
 from autosched.backends.backend import Backend
 from autosched.machine import memory
-from autosched.machine.devices import usable_cores
+from autosched.machine.cores import usable_cores
 from autosched.measuring.local.compile_server import CompileServer
 from autosched.measuring.local.fork_server import FORK, MESSAGE_BYTES
 from autosched.measuring.local.jobs import Born, Job, Ready, Reply, Setup

@@ -26,7 +26,7 @@ from autosched.tracing.rewriting.rules import rules_for, slices_of_products
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import Translation, translate
 from autosched.tracing.values.values import Leaf, Value
-from search_spaces import InputError, Target
+from search_spaces import InputError, Target, Workload
 
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
 # Results, and the rewrites that led to them.
@@ -105,7 +105,11 @@ def cut(
         cuts = [*(_Cut(p, wanted) for p in found), *_other_cuts(name, ways, kernels)]
         refused = tuple(refusals.texts)
         first, *others = (f for each in cuts for f in _functions(each, captured, function, name, translation, refused))
-        different = {other.workloads: other for other in others if other.workloads != first.workloads}
+        different: dict[tuple[Workload, ...], TracedFunction] = {}
+        for other in others:
+            # Of equal ones the first: what was written before what was rewritten.
+            if other.workloads != first.workloads:
+                different.setdefault(other.workloads, other)
 
         def again(precision: LibraryPrecision, target: Target | None) -> TracedFunction:
             return cut(replace(captured, precision=precision), function, name, arguments, allow_fallback, target)
@@ -189,7 +193,7 @@ class _Refusals:
         instances = (partial(_tensor_of, weights) for weights in self.weights or ({},))
         why = next(filter(None, (why_refused(rewrite.rule, rewrite.match, of) for of in instances)), None)
         if why is not None:
-            self.texts[f"not {rewrite}: {why}"] = None
+            self.texts[f"refused: {rewrite}: {why}"] = None
         return why
 
 

@@ -113,7 +113,10 @@ class TracedFunction:
         cheapest = sorted(cut.cost for cut in self.cuts)[:_MOST_CUTS]
         # Launches take less time on some devices.
         worth = [cut.cost - LAUNCH_BYTES * len(cut.launched) <= _MOST_COST * least for cut in self.cuts]
-        first, *others = [c for c, may_be in zip(self.cuts, worth, strict=True) if may_be and c.cost <= cheapest[-1]]
+        written = min((cut for cut in self.cuts if not cut.rewrites), key=lambda cut: cut.cost, default=None)
+        kept = zip(self.cuts, worth, strict=True)
+        # What was written is always a choice: no rewrite is believed.
+        first, *others = [c for c, may_be in kept if c is written or (may_be and c.cost <= cheapest[-1])]
         if len(others) == len(self.other_cuts):
             return self
         return replace(first, other_cuts=tuple(others), again=self.again)

@@ -88,6 +88,8 @@ def trace(
                 f"example input {number} is {given.layout}; expected a tensor with strides, as by to_dense()"
             )
     check_numerics(numerics)
+    if numerics != DEFAULT_NUMERICS and (backward or dynamic is not None):
+        raise InputError(f'numerics="{numerics}" is for functions of one size without gradients; others are as "eager"')
     if dynamic is not None:
         if backward or sizes is None:
             raise InputError("dynamic=... needs sizes=(least, greatest), and is not available with backward=True")

@@ -10,7 +10,8 @@ from autosched.tracing.capture.capture import Numerics
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.values.values import Value
 
-# Equal bit by bit; with sums in another order, or roundings left out; with constants combined and rounded once more.
+# The same operations and roundings; sums in another order, or roundings left out; constants combined and rounded once
+# more.
 Exactness = Literal["same", "reassociated", "folded"]
 ALLOWED: dict[Numerics, tuple[Exactness, ...]] = {
     "eager": ("same",),

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from autosched.machine.cores import usable_cores
 from autosched.machine.deadline import NEVER, Deadline
-from autosched.machine.devices import usable_cores
 from autosched.tuning.searching.search import SearchOf
 from search_spaces import InputError
 

@@ -105,6 +105,6 @@ def test_traced_functions_name_what_was_refused_and_do_without() -> None:
 
     traced = autosched.trace(function, torch.randn(6, 32).half(), numerics="fold")
     (refused,) = traced.refused
-    assert refused.startswith("not norm into product: mm_sums: with usual inputs, ")
+    assert refused.startswith("refused: norm into product: mm_sums: with usual inputs, ")
     assert "no finite numbers any more" in refused
     assert not any(cut.rewrites for cut in traced.cuts)
