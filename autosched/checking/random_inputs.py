@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -37,7 +37,8 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
     Raises:
         OutOfMemoryError: they do not fit in memory.
     """
-    sizes, exact = indexed_sizes(workload), random_integers.exactly_read(workload)
+    sizes = {**_compared_sizes(workload), **indexed_sizes(workload)}
+    exact = random_integers.exactly_read(workload)
     ranges = {t.name: drawn_range(t, _largest_integer(workload), sizes) for t in workload.inputs}
     anything = dict.fromkeys(exact - sizes.keys())
     return drawn(workload.label, workload.inputs, seed, device, {**ranges, **anything})
@@ -99,8 +100,24 @@ def _largest_integer(workload: Workload) -> int:
 
 
 def indexed_sizes(workload: Workload) -> dict[str, int]:
-    """The inputs whose elements are used as indices, or compared with positions, and the smallest number of these."""
+    """The inputs whose elements are used as indices, and the size of the smallest dimension that they index."""
     shapes = {t.name: t.shape for t in workload.inputs}
+    indices = (
+        (index, size)
+        for gather in (g for s in workload.stages for g in gathers(s.expression))
+        for index, size in zip(gather.index, shapes[gather.tensor], strict=True)
+        if not isinstance(index, Affine)
+    )
+    return _least_sizes(workload, indices)
+
+
+def _compared_sizes(workload: Workload) -> dict[str, int]:
+    """The inputs whose elements are compared with positions, and the smallest number of these."""
+    return _least_sizes(workload, (found for s in workload.stages for found in _compared_with_positions(s)))
+
+
+def _least_sizes(workload: Workload, used: Iterable[tuple[Expression, int]]) -> dict[str, int]:
+    """For the inputs of integers in these expressions the least number that goes with them."""
     stages = {s.name: s for s in workload.stages}
     sizes: dict[str, int] = {}
 
@@ -114,12 +131,8 @@ def indexed_sizes(workload: Workload) -> dict[str, int]:
                 for argument in arguments:
                     note(argument, size)
 
-    for gather in (g for s in workload.stages for g in gathers(s.expression)):
-        for index, size in zip(gather.index, shapes[gather.tensor], strict=True):
-            if not isinstance(index, Affine):
-                note(index, size)
-    for other, size in (found for s in workload.stages for found in _compared_with_positions(s)):
-        note(other, size)
+    for index, size in used:
+        note(index, size)
     return {t.name: sizes[t.name] for t in workload.inputs if t.name in sizes and is_integer(t.dtype)}
 
 
