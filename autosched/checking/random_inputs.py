@@ -137,7 +137,7 @@ def _least_sizes(workload: Workload, used: Iterable[tuple[Expression, int]]) -> 
 
 
 def _compared_with_positions(stage: Stage) -> Iterator[tuple[Expression, int]]:
-    """What positions of a stage are compared with, and the number of these: of few other numbers it would be true."""
+    """Operands of comparisons with positions of a stage, and the number of these: few other numbers would be equal."""
     for part in distinct(stage.expression):
         if isinstance(part, Apply) and part.operator in COMPARISONS:
             for side, other in (part.arguments, part.arguments[::-1]):

@@ -204,7 +204,7 @@ def _negated(here: _Peeling, constant: Expression, rest: Expression) -> _Peeling
 
 
 def _difference(equalities: Equalities, here: _Peeling, x: Expression, mean: Expression) -> _Peeling | None:
-    """What is left of a value less its mean: the value, and nothing within it."""
+    """The value within a difference of it and its mean; None for other differences."""
     match x, mean:
         case Access(number, ()), Access(other, ()):
             core, subtracted = (here.value.arguments[int(n)] for n in (number, other))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,7 +107,7 @@ def test_integers_and_other_memory_stay() -> None:
     assert all(changing is None for _, changing in programs(whole))
 
 
-def test_triton_stores_them(triton_interpreter) -> None:  # type: ignore[no-untyped-def]
+def test_triton_stores_them(triton_interpreter: Any) -> None:
     op = workload(CHOICES["a row of one half"])
     given = inputs_of(op, 3)
     for _, changing in programs(op, count=2):
@@ -118,7 +119,7 @@ def test_triton_stores_them(triton_interpreter) -> None:  # type: ignore[no-unty
         np.testing.assert_array_equal(got, expected)
 
 
-def test_each_output_of_several_stores_its_own(triton_interpreter) -> None:  # type: ignore[no-untyped-def]
+def test_each_output_of_several_stores_its_own(triton_interpreter: Any) -> None:
     keys, values = (Tensor(name, (2, 12, 20), "float32") for name in ("keys", "values"))
     new, at = Tensor("new", (2, 20), "float32"), Tensor("at", (), "float32")
     axes = (Axis("h", 2), Axis("p", 12), Axis("d", 20))

@@ -42,7 +42,7 @@ class _NoSumOfProductsError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """What was read of a value."""
+    """Part of a value that was read."""
 
     monomials: tuple[Monomial, ...]
     cost: float = 0.0
@@ -144,7 +144,7 @@ class _Reader:
     precisions: set[str] = field(default_factory=set)
 
     def read(self, value: Value, index: LoopIndex, depth: int) -> _Part:
-        """What a value is, a factor at worst."""
+        """The value as a sum of products; a factor at worst."""
         known = self.known
         if not known.is_shared(value) or not known.is_sum(value) or known.is_constant(value):
             try:

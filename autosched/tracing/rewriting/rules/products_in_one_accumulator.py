@@ -50,7 +50,7 @@ def _groups(found: SumOfProducts) -> dict[Hashable, list[Monomial]]:
 
 
 def _sides(found: SumOfProducts, monomial: Monomial) -> Hashable:
-    """What products must have in common to be joined: their types, rows and columns; None for no product."""
+    """Key of products that may be joined: their types, rows and columns; None for no product."""
     if len(monomial.factors) != 2 or monomial.coefficient != 1:
         return None
     a, b = (found.loops_of(f) for f in monomial.factors)

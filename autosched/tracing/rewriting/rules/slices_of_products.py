@@ -125,7 +125,7 @@ class _Region:
 
 
 def _viewed(view: View, digit: Digit, at: Positions, made: Value) -> Value | None:
-    """What stands in the place of a view, of the slice; None where kernels cannot store it there."""
+    """The value in the place of a view, of the slice; None where kernels cannot store it there."""
     if isinstance(view.kind, Placement):
         return _in_memory(view, view.kind, digit, reshape(made, _three(made.shape, digit, at.count)))
     return reshape(made, view.shape) if isinstance(view.kind, Selection) else made
