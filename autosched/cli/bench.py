@@ -233,9 +233,10 @@ def models_command(
     ```
 
     Ways are eager, graph (eager in a CUDA graph), compile, reduce-overhead and max-autotune (modes of torch.compile),
-    autosched and autosched-max (its modes default and max-autotune); CUDA graphs need a GPU. The error of each, against
-    float64, is in the table as a multiple of eager's. A way that fails, or whose results are wrong, costs its own line.
-    The table is saved after every model. Calls are without gradients, and must give the same results every time.
+    autosched and autosched-max (its modes default and max-autotune; with other numerics autosched-max:eager or :fold);
+    CUDA graphs need a GPU. The error of each, against float64, is in the table as a multiple of eager's. A way that
+    fails, or whose results are wrong, costs its own line. The table is saved after every model. Calls are without
+    gradients, and must give the same results every time.
 
     ```
     autosched bench models --suite models.py --only layer --trials 200
@@ -249,7 +250,9 @@ def models_command(
     check_seconds(seconds)
     names, options = chosen_names(only), WayOptions(log, {"trials": trials, "seconds": seconds})
     folder = out or Path("autosched-bench") / f"{suite.stem}{'-part' if names else ''}"
-    plan = ModelPlan(check_ways(ways.split(",")) if ways else usual_ways(), options, rounds, folder)
+    chosen = check_ways(ways.split(",")) if ways else usual_ways()
+    options.check(chosen)
+    plan = ModelPlan(chosen, options, rounds, folder)
     cases = read_model_suite(suite, names)
     try:
         complete = run_model_bench(cases, plan, console(), shlex.join(["autosched", *sys.argv[1:]]))

@@ -22,19 +22,30 @@ _OURS: tuple[WayName, ...] = ("autosched", "autosched-max")
 
 
 def is_ours(way: WayName) -> bool:
-    return way in _OURS
+    return way.partition(":")[0] in _OURS
+
+
+def is_max(way: WayName) -> bool:
+    """Is it the mode max-autotune of autosched?"""
+    return way.partition(":")[0] == "autosched-max"
+
+
+def numerics_of(way: WayName) -> str | None:
+    """The numerics that one of autosched's ways names, as autosched-max:eager does."""
+    return way.partition(":")[2] or None
 
 
 def check_ways(names: Iterable[str]) -> tuple[WayName, ...]:
-    """The names, each once, in the usual order; other backends of torch.compile come last.
+    """The names, each once, in the usual order; those with numerics and other backends of torch.compile come last.
 
     Raises:
         InputError: one is unknown, or there is none.
     """
     given = list(names)
     others = list(dict.fromkeys(name for name in given if name not in WAYS))
-    known = _other_backends() if others else ()
-    for name in others:
+    unknown = [name for name in others if not is_ours(name)]
+    known = _other_backends() if unknown else ()
+    for name in unknown:
         if name not in known:
             raise unknown_name("way to run a model", name, (*WAYS, *known))
     if not given:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from autosched.bench.models.names import WAYS, WayName, is_ours
+from autosched.bench.models.names import WAYS, WayName, is_max, is_ours, numerics_of
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import OnReport
@@ -27,7 +27,14 @@ class WayOptions:
 
     def of(self, way: WayName) -> dict[str, object]:
         """The options of one of autosched's ways."""
-        return {"log": self.log, **(self.tuning if way == "autosched-max" else {})}
+        numerics = numerics_of(way)
+        tuning = self.tuning if is_max(way) else {}
+        return {"log": self.log, **tuning, **({"numerics": numerics} if numerics else {})}
+
+    def check(self, ways: Iterable[WayName]) -> None:
+        """Raises InputError if the numerics of one are unknown, or another option."""
+        for way in filter(is_ours, ways):
+            Options.of(None, self.of(way))
 
 
 def usual_ways() -> tuple[WayName, ...]:
@@ -48,7 +55,7 @@ def run_by(way: WayName, model: Model, inputs: list[Any], options: WayOptions, r
     if way == "graph":
         return captured(model, inputs)
     if is_ours(way):
-        chosen = Options.of("max-autotune" if way == "autosched-max" else None, options.of(way))
+        chosen = Options.of("max-autotune" if is_max(way) else None, options.of(way))
         compiled = torch.compile(model, backend=backend_of(chosen, report))
     elif way in WAYS:
         compiled = torch.compile(model, mode=None if way == "compile" else way)

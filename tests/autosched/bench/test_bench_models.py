@@ -70,6 +70,7 @@ def test_a_command_measures_every_model_and_saves_the_table(tmp_path: Path) -> N
     [
         (["--only", "mpl"], "unknown model 'mpl'"),
         (["--ways", "egaer"], "unknown way to run a model 'egaer'"),
+        (["--ways", "autosched-max:exact"], "'exact'"),
         (["--seconds", "0"], "expected a finite number above 0"),
     ],
 )
@@ -103,6 +104,11 @@ def test_a_file_without_models_is_no_suite(tmp_path: Path, text: str) -> None:
 
 def test_other_backends_of_torch_compile_are_ways() -> None:
     assert check_ways(["tvm", "autosched", "eager"]) == ("eager", "autosched", "tvm")
+
+
+def test_numerics_are_part_of_a_way() -> None:
+    assert check_ways(["autosched-max:fold", "eager"]) == ("eager", "autosched-max:fold")
+    assert WayOptions(None, {"trials": 3}).of("autosched-max:fold")["numerics"] == "fold"
     called = run_by("tvm", lambda x: x + 1, [torch.ones(2)], WayOptions(), lambda _: None)
     with pytest.raises(Exception, match="tvm"):
         called()
