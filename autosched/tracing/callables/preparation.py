@@ -14,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from autosched.kernels.static_tensors import Seen, StaticTensors, is_captured
 from autosched.machine.torch_internals import stream_on
 from autosched.tracing.rewriting.evaluation import prepared
+from autosched.tracing.rewriting.joined_memory import joined_memory
 from autosched.tracing.values.values import Prepared
 
 
@@ -51,13 +52,14 @@ class Preparation:
 
     A change in place is computed in the same memory, so that CUDA graphs that read it read it as it is then; other
     constants have other memory, as calls with both may overlap. While a graph is captured, what is not known is
-    computed within it.
+    computed within it. Of constants that lie as its parts nothing is computed: their memory is that of the value.
     """
 
     def __init__(self, value: Prepared, read: Sequence[Callable[[list[Any]], Tensor]], slot: int) -> None:
         """`read`: its constants, from the tensors of all slots."""
         self._value, self._read, self._slot = value, tuple(read), slot
         self._constants = StaticTensors([_AsItIs() for _ in read])
+        self._joined = joined_memory(value)
         self._now: tuple[Seen, _Memory] | None = None
         # By the addresses of the constants.
         self._memories: dict[tuple[int, ...], _Memory] = {}
@@ -70,7 +72,8 @@ class Preparation:
             if self._now is None or self._now[0] is not seen:
                 # No gradient of it is wanted, and it outlives the caller's inference mode.
                 with torch.inference_mode(False), torch.no_grad():
-                    made = prepared(self._value, given)
+                    together = self._joined.whole(given) if self._joined is not None else None
+                    made = prepared(self._value, given) if together is None else together
                     if is_captured(made.device):
                         tensors[self._slot] = made
                         return
@@ -87,6 +90,9 @@ class Preparation:
             storages = tuple(StorageWeakRef(t.untyped_storage()) for t in given)
             streams = {stream_on(made.device)} if made.device.type == "cuda" else set()
             known = self._memories[addresses] = _Memory(made, storages, streams)
+        elif known.tensor.data_ptr() == made.data_ptr():
+            # It has the new elements, and a version counter that none of its constants has raised.
+            torch.autograd.graph.increment_version(known.tensor)
         else:
             known.tensor.copy_(made)
         if made.device.type == "cuda":
