@@ -286,6 +286,16 @@ def test_a_function_has_no_state_and_returns_dicts(isolated: Any, tmp_path: Path
     torch.testing.assert_close(made, scaled(x, y.clone()))
 
 
+def test_a_file_with_cubins_needs_no_compiler(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU())
+    path = tmp_path / "standing_alone.py"
+    autosched.export_model(model, torch.randn(ROWS, WIDTH), path=path, target="h200", cubins=True)
+    text = path.read_text(encoding="utf-8")
+    assert "Needs PyTorch and cuda-bindings." in text
+    assert "_Kernels(_cubin(90, " in text
+    assert not any(line.startswith(("import triton", "from triton")) for line in text.split("\n"))
+
+
 # Calls a model on a GPU, then within a CUDA graph, each on a state of its own, and runs its self-test.
 _ON_GPU = """
 import sys, torch
