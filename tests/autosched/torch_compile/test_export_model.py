@@ -344,3 +344,14 @@ def test_what_no_file_can_have_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=why):
             exported(function, (torch.randn(4, 3),), tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_values_between_kernels_share_one_allocation_and_results_do_not(isolated: Any, tmp_path: Path) -> None:
+    model, x = nn.Sequential(*map(Attending, (32, 32, 32, 32))).eval(), torch.randn(ROWS, WIDTH)
+    path = exported(model, (x,), tmp_path)
+    ((made, again),), _, _ = run(isolated, path, "Sequential", [model.state_dict()], [(x,), (2 * x,)])
+    # The second call leaves the results of the first one as they are.
+    torch.testing.assert_close(made, model(x).detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(again, model(2 * x).detach(), rtol=1e-4, atol=1e-4)
+    assert made.untyped_storage().nbytes() == made.nbytes
+    assert path.read_text().count("arena = torch.empty(") == 1
