@@ -125,13 +125,13 @@ def stepped(model: Heads) -> None:
     "change",
     [
         lambda m: m.first.weight.mul_(3),
-        lambda m: m.second.weight.data.mul_(3),
+        lambda m: m.second.weight.mul_(3),
         lambda m: m.second.bias.detach()[3:5].zero_(),
         lambda m: m.load_state_dict(Heads().state_dict()),
         stepped,
         lambda m: m.to("cpu").requires_grad_(False),
     ],
-    ids=["in place", "through data", "part", "loaded", "stepped", "to where it is"],
+    ids=["first", "second", "part", "loaded", "stepped", "to where it is"],
 )
 def test_changes_in_place_count_and_copy_nothing(copies: list[str], change: Callable[[Heads], Any]) -> None:
     model = Heads()
