@@ -27,14 +27,17 @@ from autosched.tracing.rewriting.batching.stacks import whole_of
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.examples import leaf, matmul, pointwise
 from autosched.tracing.rewriting.rule import Match, Rule
-from autosched.tracing.values.values import InParts, Joined, Value
+from autosched.tracing.values.values import InParts, Joined, Value, View
 from search_spaces.workloads.expressions.expression import Expression, Literal, add, call, mul
 
 
 def _matches(equalities: Equalities) -> Iterator[Match]:
     batches, readers = Batches.within(equalities), equalities.readers()
     wholes = {value: whole for value in equalities.terms() if (whole := _concatenated(batches, value)) is not None}
-    yield from (Match((pair,)) for pair in wholes.items())
+    for value, whole in wholes.items():
+        # Where it is a view already, it was rewritten before.
+        if not any(isinstance(form, View) for form in equalities.forms(value)):
+            yield Match(((value, whole),))
     made: dict[Batch, list[tuple[Value, Value]]] = {}
     for own in batches.of.values():
         if own[0].pays and own[0] not in made:
