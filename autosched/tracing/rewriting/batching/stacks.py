@@ -19,7 +19,7 @@ from autosched.tracing.values.views import Selection, Slicing, Windows
 
 @dataclass(frozen=True)
 class Place:
-    """Where a slice lies in a tensor: slices of one tensor that are equal in `kind` differ in their beginning, `at`."""
+    """The place of a slice in a tensor: slices of one tensor that are equal in `kind` differ in their beginning, `at`."""
 
     kind: Hashable
     at: int
@@ -96,7 +96,7 @@ def _kind(value: Value) -> Hashable:
 
 
 def whole_of(stacked: Value, dim: int, shape: tuple[int, ...]) -> Value:
-    """What was stacked concatenated along a dimension, in this shape."""
+    """The parts of a stack concatenated along a dimension, in this shape."""
     order = [*range(1, dim + 1), 0, *range(dim + 1, len(stacked.shape))]
     if dim:
         stacked = permute(_like(stacked, "side_by_side", [stacked.shape[d] for d in order]), stacked, order)
