@@ -19,7 +19,7 @@ from autosched.tracing.values.views import Selection, Slicing, Windows
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a slice in a tensor: slices of one tensor that are equal in `kind` differ in their beginning, `at`."""
+    """The place of a slice in a tensor: slices of one tensor with an equal `kind` differ in their beginning, `at`."""
 
     kind: Hashable
     at: int
