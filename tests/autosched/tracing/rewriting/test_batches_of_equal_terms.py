@@ -107,14 +107,29 @@ def test_a_loop_has_as_many_products_as_its_body(function: Callable[..., Tensor]
     assert min(products(a.results) for a in found) == count
 
 
-@pytest.mark.parametrize("function", [mixture, gated, heads, nested])
-def test_kernels_of_batches_are_right(function: Callable[..., Tensor]) -> None:
-    cuts = rewritten(autosched.trace(function, X, numerics="eager"))
+IMAGES = torch.randn(2, 8, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (mixture, X),
+        (gated, X),
+        (heads, X),
+        (nested, X),
+        (Branches().requires_grad_(False), IMAGES),
+        (Branches().requires_grad_(False), IMAGES.to(memory_format=torch.channels_last)),
+    ],
+)
+def test_kernels_of_batches_are_right(function: Callable[..., Tensor], x: Tensor) -> None:
+    cuts = rewritten(autosched.trace(function, x, numerics="eager"))
     batches = [cut for cut in cuts if any(text.startswith(RULE.name) for text in cut.rewrites)]
     assert batches
     for cut in batches:
         # The kernel compares itself with PyTorch at its first call.
-        torch.testing.assert_close(kernel_of(cut)(X), function(X), rtol=1e-4, atol=1e-4)
+        found, right = kernel_of(cut)(x), function(x)
+        torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-4)
+        assert found.stride() == right.stride()
 
 
 def test_experts_with_weights_are_two_wide_products_where_sums_may_be_reordered() -> None:
@@ -136,6 +151,21 @@ def test_experts_with_weights_are_two_wide_products_where_sums_may_be_reordered(
 def test_terms_that_would_have_to_be_copied_are_left(function: Callable[..., Tensor]) -> None:
     found = right_alternatives(function, [X, torch.randn(8, 16)], "eager")
     assert not any(rewrite.rule is RULE for a in found for rewrite in a.rewrites)
+
+
+def step_of_adamw(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """A step over lists of parameters, gradients, means and squares."""
+    count = len(tensors) // 4
+    parameters, gradients, means, squares = (list(tensors[n * count : (n + 1) * count]) for n in range(4))
+    new_means = torch._foreach_lerp(means, gradients, 0.1)
+    new_squares = torch._foreach_addcmul(torch._foreach_mul(squares, 0.999), gradients, gradients, 0.001)
+    roots = torch._foreach_add(torch._foreach_sqrt(new_squares), 1e-8)
+    return (*torch._foreach_addcdiv(parameters, new_means, roots, -1e-3), *new_means, *new_squares)
+
+
+def test_a_step_over_a_list_of_equal_tensors_is_one_kernel_for_each_and_tuned_once() -> None:
+    traced = autosched.trace(step_of_adamw, *(torch.rand(8, 8) for _ in range(4 * 3)))
+    assert [(len(cut.launched), len({w.key for w in cut.workloads})) for cut in traced.cuts] == [(3, 1)]
 
 
 def turned(match: Match) -> Match:
