@@ -78,10 +78,8 @@ def _slices(
         above = [batches.of.get(equalities.number(r), ()) for r in others]
         alone = number in equalities.results or not all(own and batch in own[0].below for own in above)
         if alone and batches.of[number][0] is batch:
-            yield (
-                term,
-                select(Result(f"{term.name}_of_batch", term.shape, term.dtype, term.line), batch.value, 0, place),
-            )
+            part = Result(f"{term.name}_of_batch", term.shape, term.dtype, term.line)
+            yield term, select(part, batch.value, 0, place)
 
 
 def _relu(x: Expression) -> Expression:
