@@ -16,10 +16,15 @@ from autosched.tuning.many.weighted_searches import WeightedSearches
 from autosched.tuning.progress import OnProgress
 from autosched.tuning.searching.preparation import Trials, prepare
 from autosched.tuning.searching.session import run_all
+from autosched.tuning.searching.sources import Sources
 from cost_models import SharedModel
 from search_spaces import Target
+from tuning_logs.selection import MOST_TOLD
 
 _SEED = 0
+# Records from elsewhere that a search of limited time learns from. Their features take 10 to 50 ms each, and a model has
+# dozens of kernels: with all 256, searches of a minute on an H200's host had no trial of most in the first half.
+_MOST_HISTORY = 64
 # A function, its target, and how often it is called.
 Function = tuple[TracedFunction, Target, int]
 
@@ -51,6 +56,7 @@ def tune_together(
             cost_model=SharedModel(cost_models.create("xgboost", _SEED)),
             seed=_SEED,
             log=log,
+            sources=Sources(most=MOST_TOLD if deadline is NEVER else _MOST_HISTORY),
         )
         found = _tuned(
             [functions[n] for n in numbers],

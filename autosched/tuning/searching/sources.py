@@ -10,6 +10,7 @@ from autosched.replaying.arguments import log_path
 from search_spaces import InputError, LogError
 from tuning_logs import TuningLog
 from tuning_logs.log import INDEX_FROM_BYTES
+from tuning_logs.selection import MOST_TOLD
 
 # A log that was measured elsewhere, by a colleague or on another machine.
 _OtherLog = str | os.PathLike[str] | TuningLog
@@ -19,13 +20,14 @@ OtherLogs = _OtherLog | Sequence[_OtherLog] | None
 
 @dataclass(frozen=True)
 class Sources:
-    """Logs for a warm start: `others` are further logs.
+    """Logs for a warm start: `others` are further logs; `most`: the records of theirs that a search learns from.
 
     A `cold` search uses none, neither its own log's records of elsewhere nor shipped ones.
     """
 
     others: tuple[TuningLog, ...] = ()
     cold: bool = False
+    most: int = MOST_TOLD
 
     @staticmethod
     def of(history: OtherLogs) -> Sources:

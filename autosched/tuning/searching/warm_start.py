@@ -62,7 +62,7 @@ def history(
         here = name == str(log.path) and record.key == (op.key, target.key)
         if not (here and _kernel(record) in kernels):
             once.setdefault((record.key, *_kernel(record), record.measurement.latencies_s), (name, record))
-    records = telling(nearest((record for _, record in once.values()), op, target, MOST_LOOKED_THROUGH))
+    records = telling(nearest((record for _, record in once.values()), op, target, MOST_LOOKED_THROUGH), sources.most)
     # By identity: hashing records whole takes longer than finding them.
     log_of = {id(record): name for name, record in once.values()}
     logs = tuple(log_of[id(record)] for record in records)

@@ -104,6 +104,7 @@ def test_guesses_are_what_the_model_says_now_on_the_scale_of_labels() -> None:
 def test_candidates_are_neighbours_and_children_of_the_best_without_their_programs() -> None:
     best = drawn(PRODUCT, 4)
     evolution = Evolution(PRODUCT, Model(), RNG)
+    evolution.wanted = 16
     found = evolution.fresh(best)
     assert set(evolution.neighbours(best[0])) <= set(found)
     assert len(found) == len(set(found)) > 100
@@ -121,8 +122,21 @@ def test_a_fifth_of_the_first_population_is_drawn_at_random_and_all_of_it_where_
 
     monkeypatch.setattr(SearchSpace, "sample", counted)
     for known in (True, False):
-        Evolution(PRODUCT, Model(), np.random.default_rng(0)).fresh(best if known else [])
+        evolution = Evolution(PRODUCT, Model(), np.random.default_rng(0))
+        evolution.wanted = 16
+        evolution.fresh(best if known else [])
     assert drawn_at_random == {True: 10, False: 48}
+
+
+def test_a_small_request_comes_from_a_small_population() -> None:
+    best = drawn(PRODUCT, 4)
+    sizes = []
+    for wanted in (4, 16):
+        evolution = Evolution(PRODUCT, Model(), np.random.default_rng(0))
+        evolution.wanted = wanted
+        near = set(evolution.neighbours(best[0]))
+        sizes.append(len(set(evolution.fresh(best)) - near))
+    assert 4 <= sizes[0] < sizes[1] / 2
 
 
 def test_what_is_predicted_to_fail_is_no_candidate_and_is_counted() -> None:
