@@ -308,8 +308,9 @@ def _within_memory(
     free = free_bytes(next(iter(rewritten.values())).device) if rewritten else None
     if free is None or needed <= _MOST_PREPARED * free:
         return kernels
-    _log.info("rewrites would prepare %.2f GB of weights, of %.2f free: they are left out", needed / 1e9, free / 1e9)
-    return {**kernels, **{key: as_written(kernel) for key, kernel in rewritten.items()}}
+    why = f"rewrites of the graph would prepare {needed / 1e9:.2f} GB of weights, of {free / 1e9:.2f} free"
+    _log.info("%s: they are left out", why)
+    return {**kernels, **{key: as_written(kernel, why) for key, kernel in rewritten.items()}}
 
 
 def _stored(problem: TracedProblem) -> tuple[bytes, Target, int] | None:

@@ -52,17 +52,25 @@ def noted(kernel: Kernel, measurement: Measurement) -> Kernel:
 
 def right_or_as_written(kernel: TracedKernel) -> TracedKernel:
     """Itself, or, where rewritten kernels do not compute the function, those of the fastest cut without rewrites."""
-    return kernel if not kernel.traced.rewrites or right(kernel) is not None else as_written(kernel)
+    if not kernel.traced.rewrites or right(kernel) is not None:
+        return kernel
+    return as_written(kernel, "its kernels do not compute the function here")
 
 
-def as_written(kernel: TracedKernel) -> TracedKernel:
-    """The function with its cuts without rewrites alone, in the fastest; itself where none of these has kernels."""
+def as_written(kernel: TracedKernel, why: str) -> TracedKernel:
+    """The function with its cuts without rewrites alone, in the fastest; itself where none of these has kernels.
+
+    `why`: the reason that the rewrites of its cut are refused.
+    """
     written = [cut for cut in kernel.cuts if not cut.rewrites]
     if not written:
         return kernel
     seconds = {key: each.record.measurement.latency_s for key, each in kernel.by_key.items()}
-    fastest = min(written, key=lambda cut: cut.latency_s(seconds))
-    return TracedKernel(fastest, kernel.by_key, kernel.library, written)
+    taken = kernel.traced.rewrites
+    refused = (*(f"refused: {text}: {why}" for text in taken), *kernel.rewrites[len(taken) :])
+    fastest, *others = sorted(written, key=lambda cut: cut.latency_s(seconds))
+    fastest = replace(fastest, refused=refused)
+    return TracedKernel(fastest, kernel.by_key, kernel.library, [fastest, *others])
 
 
 def right(kernel: TracedKernel) -> TracedKernel | None:

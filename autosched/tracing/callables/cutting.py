@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from autosched.tracing.rewriting.rules import rules_for, slices_of_products
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import Translation, translate
 from autosched.tracing.values.values import Leaf, Value
-from search_spaces import InputError, Target, Workload
+from search_spaces import InputError, Target
 
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
 # Results, and the rewrites that led to them.
@@ -102,27 +101,33 @@ def cut(
         refusals = _Refusals(captured.weights)
         made = alternatives([*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused)
         ways = _with_parts_alone(wanted, [(laid_out(a.results), _texts(a)) for a in made])
-        cuts = [*(_Cut(p, wanted) for p in found), *_other_cuts(name, ways, kernels)]
+        cuts = [*(_Cut(p, wanted) for p in found), *_other_cuts(name, ways, kernels, refusals)]
         refused = tuple(refusals.texts)
         first, *others = (f for each in cuts for f in _functions(each, captured, function, name, translation, refused))
-        different: dict[tuple[Workload, ...], TracedFunction] = {}
-        for other in others:
-            # Of equal ones the first: what was written before what was rewritten.
-            if other.workloads != first.workloads:
-                different.setdefault(other.workloads, other)
+        different: dict[tuple[str, ...], TracedFunction] = {_launches(first): first}
+        for other in sorted(others, key=lambda cut: len(cut.rewrites)):
+            # Of equal ones that with the fewest rewrites: what was written before what was rewritten.
+            different.setdefault(_launches(other), other)
 
         def again(precision: LibraryPrecision, target: Target | None) -> TracedFunction:
             return cut(replace(captured, precision=precision), function, name, arguments, allow_fallback, target)
 
-        return replace(first, other_cuts=tuple(different.values()), again=again)
+        return replace(first, other_cuts=tuple(different.values())[1:], again=again)
 
 
-def _other_cuts(name: str, ways: Sequence[_Rewritten], kernels: RegionKernels) -> Iterator[_Cut]:
+def _launches(cut: TracedFunction) -> tuple[str, ...]:
+    """The keys of its launches, in any order."""
+    return tuple(sorted(w.key for w in cut.launched))
+
+
+def _other_cuts(name: str, ways: Sequence[_Rewritten], kernels: RegionKernels, refusals: _Refusals) -> Iterator[_Cut]:
     """The partitions of results computed in other ways."""
     for results, texts in ways:
-        # What rules make may have no kernel.
-        with contextlib.suppress(NoKernelError):
+        try:
             yield from [_Cut(p, results, texts) for p in partitions(name, results, kernels)]
+        except NoKernelError as error:
+            # What rules make may have no kernel.
+            refusals.add("; ".join(texts), f"no kernel computes {error.value.line or error.value.name}: {error}")
 
 
 def _functions(
@@ -157,7 +162,7 @@ def _functions(
 
 
 def _texts(made: Alternative) -> tuple[str, ...]:
-    return tuple(map(str, made.rewrites))
+    return tuple(dict.fromkeys(map(str, made.rewrites)))
 
 
 def _with_parts_alone(wanted: Sequence[Value], others: Sequence[_Rewritten]) -> list[_Rewritten]:
@@ -193,8 +198,11 @@ class _Refusals:
         instances = (partial(_tensor_of, weights) for weights in self.weights or ({},))
         why = next(filter(None, (why_refused(rewrite.rule, rewrite.match, of) for of in instances)), None)
         if why is not None:
-            self.texts[f"refused: {rewrite}: {why}"] = None
+            self.add(str(rewrite), why)
         return why
+
+    def add(self, rewrites: str, why: str) -> None:
+        self.texts[f"refused: {rewrites}: {why}"] = None
 
 
 def _tensor_of(weights: Weights, leaf: Leaf) -> Tensor | None:

@@ -177,8 +177,8 @@ class TracedKernel:
 
     @property
     def rewrites(self) -> list[str]:
-        """The rewrites of its cut, those of other cuts, which take longer by the sums of their kernels, and those that
-        were refused for its constants.
+        """The rewrites of its cut, "taken"; those of other cuts alone, which take longer by the sums of their kernels,
+        "slower"; and those that are "refused", with the reasons.
         """
         seconds = {key: k.record.measurement.latency_s for key, k in self.by_key.items()}
         own = self.traced.latency_s(seconds)
@@ -187,7 +187,7 @@ class TracedKernel:
             for text in (t for t in cut.rewrites if t not in self.traced.rewrites):
                 others[text] = min(others.get(text, math.inf), cut.latency_s(seconds))
         slower = (f"slower: {text}: kernels {s * 1e6:.1f} µs, not {own * 1e6:.1f}" for text, s in others.items())
-        return [*self.traced.rewrites, *slower, *self.traced.refused]
+        return [*(f"taken: {text}" for text in self.traced.rewrites), *slower, *self.traced.refused]
 
     @property
     def rewritten_bytes(self) -> int:

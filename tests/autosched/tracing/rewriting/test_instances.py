@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 from torch import Tensor
 
@@ -105,6 +107,9 @@ def test_traced_functions_name_what_was_refused_and_do_without() -> None:
 
     traced = autosched.trace(function, torch.randn(6, 32).half(), numerics="fold")
     (refused,) = traced.refused
-    assert refused.startswith("refused: norm into product: mm_sums: with usual inputs, ")
+    # The user's line, before → after, and the reason.
+    assert re.match(
+        r"refused: norm into product \(test_instances.py:\d+: return .*@ weight\): .* → .*: with usual", refused
+    )
     assert "no finite numbers any more" in refused
     assert not any(cut.rewrites for cut in traced.cuts)
