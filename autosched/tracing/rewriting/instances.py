@@ -7,12 +7,14 @@ feature that is a hundred times as large as others, as language models have; wit
 shifted by one deviation, where constants are combined. Products and scans that both sides read are such inputs
 themselves, so that a check computes what has changed, and what is pointwise or a reduction before that.
 
-What has constants without data, has no reference, or combines constants and is too large is not checked, which is a
-reason as well.
+What combines constants and is large is computed for some rows of it (`samples`). What has constants without data, has
+no reference, or combines constants and is too large even so is not checked, which is a reason as well.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ from autosched.tracing.fusion.regions import below
 from autosched.tracing.rewriting.evaluation import NotEvaluatedError, Reals, evaluated, prepared
 from autosched.tracing.rewriting.preparing import with_prepared
 from autosched.tracing.rewriting.rule import Match, Rule
+from autosched.tracing.rewriting.samples import Pair, samples
 from autosched.tracing.rewriting.terms import is_constant, takes_other_operands
 from autosched.tracing.values.values import Arange, Leaf, Prepared, Product, Value
 from search_spaces.workloads.dtypes import is_float
@@ -107,6 +110,10 @@ class _Instance:
     def of(before: Value, after: Value, data: Callable[[Leaf], Tensor | None], folded: bool) -> _Instance:
         """Raises _UncheckedError, _TooLargeError."""
         (after,) = with_prepared([after], set(below([before])))
+        tensors = (data(v) for v in below([before, after]) if isinstance(v, Leaf) and v.constant)
+        device = next((t.device for t in tensors if t is not None), torch.device("cpu"))
+        if folded:
+            before, after = _small(before, after, device)
         inputs = _inputs(before, after)
         values = [*below([before, after], inputs)]
         known = {v: data(v) for v in values if isinstance(v, Leaf) and v.constant}
@@ -115,7 +122,6 @@ class _Instance:
             raise _UncheckedError(f"the elements of {unknown[0].name} are not known yet")
         inputs |= dict.fromkeys(unknown)
         constants: dict[Value, Tensor] = {v: t.detach() for v, t in known.items() if t is not None}
-        device = next((t.device for t in constants.values()), torch.device("cpu"))
         _check_size(values, inputs, device)
         with torch.inference_mode(False), torch.no_grad(), device:
             for value in (v for v in values if isinstance(v, Prepared) and constants.keys() >= {*v.constants}):
@@ -145,6 +151,17 @@ def _inputs(before: Value, after: Value) -> dict[Value, None]:
     drawn = {v for v in dear if v.operands or isinstance(v, Leaf)}
     reached = [o for v in below([before, after], drawn) for o in v.operands if o in drawn]
     return dict.fromkeys(reached)
+
+
+def _small(before: Value, after: Value, device: torch.device) -> Pair:
+    """Both values, or some rows of them that can be checked, where the whole is too large."""
+    inputs = _inputs(before, after)
+    for pair in itertools.chain([(before, after)], samples((before, after), inputs)):
+        with contextlib.suppress(_TooLargeError):
+            drawn = _inputs(*pair)
+            _check_size([*below(pair, drawn)], drawn, device)
+            return pair
+    return before, after
 
 
 def _check_size(values: Sequence[Value], inputs: Mapping[Value, None], device: torch.device) -> None:
