@@ -22,6 +22,7 @@ from autosched.torch_compile.input_writes import write_back, writing_back
 from autosched.torch_compile.segments import DividedGraph, Segment, attribute, results_of
 from autosched.tracing import TracedKernel
 from autosched.tracing.callables.call_arguments import CallArguments, argument_of
+from autosched.tracing.callables.changed_weights import ChangedWeights, warn_of_refusal
 from autosched.tracing.callables.steps import Draft, Reader, Region, ResultRegion
 from autosched.tracing.callables.whole_check import FirstUse
 from autosched.tracing.values.values import Leaf
@@ -45,7 +46,47 @@ def composed(
         return boxed(call if segment is divided.in_place else writing_back(call, divided.writes))
     composition = _Composition(divided, parts)
     composition.add_parts(apart)
-    return _marked(composition.planned(graphs).__call__)
+    planned = composition.planned(graphs)
+    weights = _combined_weights(divided, parts)
+    if not weights:
+        return _marked(planned.__call__)
+    return _marked(_WhileExact(planned, weights, lambda why: composed(divided, _as_written(parts, why), graphs, apart)))
+
+
+# Weights that rewrites of a part have combined, and the numbers of its arguments among a graph's inputs.
+_Weights = tuple[ChangedWeights, tuple[int | None, ...]]
+
+
+class _WhileExact:
+    """A graph by kernels whose rewrites combine weights, until these have changed so that the rewrites are refused."""
+
+    def __init__(self, call: Boxed, weights: Sequence[_Weights], written: Callable[[str], Boxed]) -> None:
+        self._call, self._weights, self._written = call, weights, written
+
+    def __call__(self, inputs: list[Any]) -> Sequence[Any]:
+        for weights, numbers in self._weights:
+            why = weights.why_refused([None if n is None else inputs[n] for n in numbers])
+            if why is not None:
+                warn_of_refusal("graph", why)
+                self._call, self._weights = self._written(why), ()
+                break
+        return self._call(inputs)
+
+
+def _combined_weights(divided: DividedGraph, parts: Sequence[tuple[Segment, Call]]) -> list[_Weights]:
+    numbers = {node: number for number, node in enumerate(divided.whole.inputs)}
+    folded = [(segment, call.traced) for segment, call in parts if isinstance(call, TracedKernel) and call.traced.folds]
+    return [(ChangedWeights(traced), tuple(map(numbers.get, segment.inputs))) for segment, traced in folded]
+
+
+def _as_written(parts: Sequence[tuple[Segment, Call]], why: str) -> list[tuple[Segment, Call]]:
+    """The parts, those whose rewrites combine weights as they are written: by kernels, or else by PyTorch."""
+    return [
+        (segment, call.as_written(why) or segment.module.forward)
+        if isinstance(call, TracedKernel) and call.traced.folds
+        else (segment, call)
+        for segment, call in parts
+    ]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from autosched.torch_compile.graphs import computes, known, on_data, operators_o
 from autosched.torch_compile.kernel_cache import replay
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.parts import Choice, Fallbacks, Part, parts_of, reports_of
-from autosched.torch_compile.place import as_written
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
@@ -310,7 +309,7 @@ def _within_memory(
         return kernels
     why = f"rewrites of the graph would prepare {needed / 1e9:.2f} GB of weights, of {free / 1e9:.2f} free"
     _log.info("%s: they are left out", why)
-    return {**kernels, **{key: as_written(kernel, why) for key, kernel in rewritten.items()}}
+    return {**kernels, **{key: kernel.as_written(why) or kernel for key, kernel in rewritten.items()}}
 
 
 def _stored(problem: TracedProblem) -> tuple[bytes, Target, int] | None:

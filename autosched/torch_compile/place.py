@@ -54,23 +54,7 @@ def right_or_as_written(kernel: TracedKernel) -> TracedKernel:
     """Itself, or, where rewritten kernels do not compute the function, those of the fastest cut without rewrites."""
     if not kernel.traced.rewrites or right(kernel) is not None:
         return kernel
-    return as_written(kernel, "its kernels do not compute the function here")
-
-
-def as_written(kernel: TracedKernel, why: str) -> TracedKernel:
-    """The function with its cuts without rewrites alone, in the fastest; itself where none of these has kernels.
-
-    `why`: the reason that the rewrites of its cut are refused.
-    """
-    written = [cut for cut in kernel.cuts if not cut.rewrites]
-    if not written:
-        return kernel
-    seconds = {key: each.record.measurement.latency_s for key, each in kernel.by_key.items()}
-    taken = kernel.traced.rewrites
-    refused = (*(f"refused: {text}: {why}" for text in taken), *kernel.rewrites[len(taken) :])
-    fastest, *others = sorted(written, key=lambda cut: cut.latency_s(seconds))
-    fastest = replace(fastest, refused=refused)
-    return TracedKernel(fastest, kernel.by_key, kernel.library, [fastest, *others])
+    return kernel.as_written("its kernels do not compute the function here") or kernel
 
 
 def right(kernel: TracedKernel) -> TracedKernel | None:

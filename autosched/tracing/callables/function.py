@@ -16,6 +16,7 @@ from autosched.tracing.capture.closed_over import Slot
 from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost
 from autosched.tracing.fusion.partition import Step
+from autosched.tracing.rewriting.instances import Fold
 from autosched.tracing.values.values import Fallback, InParts, Leaf, Value
 from search_spaces import InputError, Target, Workload
 
@@ -73,6 +74,7 @@ class TracedFunction:
     by_library: LibraryPrecision = field(default_factory=LibraryPrecision)
     on_trust: frozenset[str] = frozenset()
     rewrites: tuple[str, ...] = ()
+    folds: tuple[Fold, ...] = ()
     refused: tuple[str, ...] = ()
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False)
 

@@ -51,7 +51,27 @@ def why_refused(rule: Rule, match: Match, data: Callable[[Leaf], Tensor | None])
 
     `data`: a constant's tensor, if it is known. Where a rule combines no constants, others are drawn like arguments.
     """
-    folded = rule.exactness == "folded"
+    return _why_worse_of(match, rule.exactness == "folded", data)
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """A rewrite that combines `constants`, which are in memory; `text`: its own."""
+
+    text: str
+    match: Match
+
+    @property
+    def constants(self) -> tuple[Leaf, ...]:
+        ends = [v for pair in self.match.pairs for v in pair]
+        return tuple(v for v in below(ends) if isinstance(v, Leaf) and v.constant)
+
+    def why_refused(self, data: Callable[[Leaf], Tensor | None]) -> str | None:
+        """As `why_refused`, for other elements of its constants."""
+        return _why_worse_of(self.match, True, data)
+
+
+def _why_worse_of(match: Match, folded: bool, data: Callable[[Leaf], Tensor | None]) -> str | None:
     for before, after in match.pairs:
         try:
             why = _Instance.of(before, after, data, folded).why_worse()
