@@ -26,6 +26,7 @@ from autosched.torch_compile.parts import Choice, Fallbacks, Part, parts_of, rep
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
+from autosched.torch_compile.threads import warn_of_threads, why_other_threads
 from autosched.torch_compile.timing_parts import MOST_S, seconds_of_graph, seconds_of_segment
 from autosched.torch_compile.tuning_process import TuningWork
 from autosched.torch_compile.tuning_together import tune_together
@@ -205,6 +206,11 @@ class GraphCompiler:
             load = self.load or replay
             kernel = load(problem.traced, problem.target, log=self.options.log)
             return kernel if self.options.strict else with_chosen(kernel)
+        except InputError as error:
+            why = why_other_threads(problem.traced, problem.target, self.options.log)
+            if why is not None:
+                warn_of_threads(why)
+            return why or str(error)
         except AutoschedError as error:
             return str(error)
         except Exception as error:
