@@ -50,10 +50,9 @@ def warn_where_other_threads(tuned: Target, compiled: Target) -> None:
 
 def _threads(workload: Workload, target: Target, log: TuningLog) -> set[int]:
     """Those of the successful records of a workload on this CPU."""
-    records = (
-        r for log in logs for each in {workload, workload.varying} for r in log.records(each) if r.measurement.ok
-    )
-    return {r.target.threads for r in records if r.target.device == target.device} - {target.threads}
+    records = (r for known in (workload, workload.varying) for r in log.records(known))
+    found = {r.target.threads for r in records if r.measurement.ok and r.target.device == target.device}
+    return found - {target.threads}
 
 
 def _text(threads: int) -> str:
