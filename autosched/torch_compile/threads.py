@@ -7,7 +7,7 @@ import warnings
 
 from autosched.replaying.arguments import log_path
 from autosched.tracing import TracedFunction
-from search_spaces import Target, Workload
+from search_spaces import InputError, Target, Workload
 from tuning_logs import TuningLog
 
 
@@ -21,7 +21,12 @@ def why_other_threads(traced: TracedFunction, target: Target, log: str | os.Path
         return None
     own = TuningLog(log_path(log))
     found = set[int]()
-    for cut in traced.for_target(target).cuts:
+    try:
+        cuts = traced.for_target(target).cuts
+    except InputError:
+        # None has a schedule there.
+        return None
+    for cut in cuts:
         numbers = [_threads(w, target, own) for w in cut.workloads]
         found |= set.intersection(*numbers) if numbers else set()
     if not found:
