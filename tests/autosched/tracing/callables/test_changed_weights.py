@@ -30,13 +30,9 @@ def weights(gamma: float = 1.0, weight: float = 1.0) -> list[Tensor]:
 
 @pytest.fixture(scope="module")
 def traced() -> TracedFunction:
-    return trace_function(
-        function, [X, *weights()], False, static=(dict(enumerate(known(weights()), 1)),), numerics="fold"
-    )
-
-
-def known(tensors: list[Tensor]) -> list[object]:
-    return [lambda each=each: each for each in tensors]
+    gamma, weight = given = weights()
+    static = ({1: lambda: gamma, 2: lambda: weight},)
+    return trace_function(function, [X, *given], False, static=static, numerics="fold")
 
 
 def folded(traced: TracedFunction, alone: bool = False) -> TracedKernel:
