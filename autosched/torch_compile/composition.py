@@ -47,36 +47,26 @@ def composed(
     composition = _Composition(divided, parts)
     composition.add_parts(apart)
     planned = composition.planned(graphs)
-    weights = _combined_weights(divided, parts)
-    if not weights:
+    numbers = {node: number for number, node in enumerate(divided.whole.inputs)}
+    folded = [(segment, call.traced) for segment, call in parts if isinstance(call, TracedKernel) and call.traced.folds]
+    if not folded:
         return _marked(planned.__call__)
+    weights = ChangedWeights([(traced, [*map(numbers.get, segment.inputs)]) for segment, traced in folded])
     return _marked(_WhileExact(planned, weights, lambda why: composed(divided, _as_written(parts, why), graphs, apart)))
-
-
-# Weights that rewrites of a part have combined, and the numbers of its arguments among a graph's inputs.
-_Weights = tuple[ChangedWeights, tuple[int | None, ...]]
 
 
 class _WhileExact:
     """A graph by kernels whose rewrites combine weights, until these have changed so that the rewrites are refused."""
 
-    def __init__(self, call: Boxed, weights: Sequence[_Weights], written: Callable[[str], Boxed]) -> None:
-        self._call, self._weights, self._written = call, weights, written
+    def __init__(self, call: Boxed, weights: ChangedWeights, written: Callable[[str], Boxed]) -> None:
+        self._call, self._written = call, written
+        self._weights: ChangedWeights | None = weights
 
     def __call__(self, inputs: list[Any]) -> Sequence[Any]:
-        for weights, numbers in self._weights:
-            why = weights.why_refused([None if n is None else inputs[n] for n in numbers])
-            if why is not None:
-                warn_of_refusal("graph", why)
-                self._call, self._weights = self._written(why), ()
-                break
+        if self._weights is not None and (why := self._weights.why_refused(inputs)) is not None:
+            warn_of_refusal("graph", why)
+            self._call, self._weights = self._written(why), None
         return self._call(inputs)
-
-
-def _combined_weights(divided: DividedGraph, parts: Sequence[tuple[Segment, Call]]) -> list[_Weights]:
-    numbers = {node: number for number, node in enumerate(divided.whole.inputs)}
-    folded = [(segment, call.traced) for segment, call in parts if isinstance(call, TracedKernel) and call.traced.folds]
-    return [(ChangedWeights(traced), tuple(map(numbers.get, segment.inputs))) for segment, traced in folded]
 
 
 def _as_written(parts: Sequence[tuple[Segment, Call]], why: str) -> list[tuple[Segment, Call]]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
 from autosched.kernels.static_tensors import Seen, StaticTensors, is_captured
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.preparation import AsItIs
+from autosched.tracing.rewriting.instances import Fold
 from autosched.tracing.values.values import Leaf
 
 
@@ -29,36 +31,44 @@ def warn_of_refusal(name: str, why: str) -> None:
 
 
 class ChangedWeights:
-    """The weights that a function's rewrites combine, as they were at the last call."""
+    """The weights that the rewrites of functions combine, as they were at the last call of all of these."""
 
-    def __init__(self, traced: TracedFunction) -> None:
-        self._folds = traced.folds
-        places = {leaf: number for number, leaf in enumerate(traced.arguments)}
-        leaves = dict.fromkeys(leaf for fold in traced.folds for leaf in fold.constants)
-        self._leaves = [(leaf, places.get(leaf)) for leaf in leaves]
-        self._tensors = StaticTensors([AsItIs() for _ in leaves])
+    def __init__(self, functions: Sequence[tuple[TracedFunction, Sequence[int | None]]]) -> None:
+        """`functions`: with the numbers of their arguments among the call's; None: it is no argument of the call."""
+        self._folds: list[tuple[Fold, dict[Leaf, int]]] = []
+        places: dict[int, None] = {}
+        known: dict[Leaf, Tensor] = {}
+        for traced, numbers in functions:
+            there = dict(zip(traced.arguments, numbers, strict=True))
+            leaves = dict.fromkeys(leaf for fold in traced.folds for leaf in fold.constants)
+            own = {leaf: number for leaf in leaves if (number := there.get(leaf)) is not None}
+            self._folds += [(fold, own) for fold in traced.folds]
+            places |= dict.fromkeys(own.values())
+            known |= {leaf: leaf.tensor for leaf in leaves if leaf.tensor is not None}
+        self._places, self._known = tuple(places), known
+        self._tensors = StaticTensors([AsItIs() for _ in (*places, *known)])
         self._seen: Seen | None = None
         self._lock = threading.Lock()
 
-    def why_refused(self, arguments: Sequence[Tensor | None]) -> str | None:
-        """The reason that the function is not to be computed with its rewrites of these arguments; None if it is.
-        `arguments`: those that are weights at least.
+    def why_refused(self, arguments: Sequence[Any]) -> str | None:
+        """The reason that the rewrites are not to be computed with these arguments any more; None if they are.
 
         Judged are only weights that have changed since the last call. Those of inference mode do not tell, and nothing
         is read while a CUDA graph is captured.
         """
-        if not self._leaves:
+        if not self._folds:
             return None
-        given = {leaf: arguments[place] if place is not None else leaf.tensor for leaf, place in self._leaves}
-        tensors = [tensor for tensor in given.values() if tensor is not None]
-        if any(t.is_inference() or is_captured(t.device) for t in tensors):
-            return None
+        tensors = [*(arguments[n] for n in self._places), *self._known.values()]
         with self._lock:
-            before, self._seen = self._seen, self._tensors.seen(tensors)
-            if before is None or before is self._seen:
+            seen = self._tensors.seen(tensors)
+            if seen is self._seen or any(t.is_inference() or is_captured(t.device) for t in tensors):
                 return None
-            return self._why_refused(given)
+            before, self._seen = self._seen, seen
+            return None if before is None else self._why_refused(arguments)
 
-    def _why_refused(self, given: dict[Leaf, Tensor | None]) -> str | None:
-        reasons = ((fold.text, fold.why_refused(given.get)) for fold in self._folds)
-        return next((f"{text}: {why}" for text, why in reasons if why is not None), None)
+    def _why_refused(self, arguments: Sequence[Any]) -> str | None:
+        for fold, places in self._folds:
+            given: dict[Leaf, Tensor] = {**self._known, **{leaf: arguments[n] for leaf, n in places.items()}}
+            if (why := fold.why_refused(given.get)) is not None:
+                return f"{fold.text}: {why}"
+        return None

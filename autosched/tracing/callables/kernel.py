@@ -74,7 +74,7 @@ class TracedKernel:
         }
         self.trained = tuple(s.name for s in traced.leaves if s.trained)
         self.first_use = FirstUse(self._claim)
-        self._weights = ChangedWeights(traced)
+        self._weights = ChangedWeights([(traced, range(len(traced.arguments)))])
         # In the place of its own kernels, once weights have changed so that its rewrites are refused.
         self._instead: Callable[..., Any] | None = None
         # The results of most functions need no call of a pytree.
