@@ -21,7 +21,7 @@ from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.changed_weights import RefusedWarning
 from autosched.tracing.capture.capture import Numerics, Weights
 from search_spaces import Target
-from untuned import untuned_kernels
+from untuned import rewritten_replay, untuned_kernels
 
 SIZE = 64
 RULE = "norm into product"
@@ -92,9 +92,11 @@ def test_they_are_not_combined_unless_a_user_allows_it(model: nn.Module) -> None
     assert not is_rewritten(segments_of(model, "reassociate")[1])
 
 
-@pytest.mark.parametrize(("free", "prepared"), [(1 << 30, True), (1 << 10, False)])
+@pytest.mark.parametrize(
+    ("free", "shared", "rewritten"), [(1 << 30, False, True), (1 << 10, False, False), (1 << 10, True, True)]
+)
 def test_weights_are_prepared_where_there_is_memory_for_them(
-    monkeypatch: pytest.MonkeyPatch, free: int, prepared: bool
+    monkeypatch: pytest.MonkeyPatch, free: int, shared: bool, rewritten: bool
 ) -> None:
     monkeypatch.setattr(graph_compiler, "free_bytes", lambda _: free)
     monkeypatch.setattr(graph_compiler, "replay", rewritten_replay)
@@ -106,19 +108,12 @@ def test_weights_are_prepared_where_there_is_memory_for_them(
 
     x = torch.randn(4, 16)
     with torch.no_grad():
-        made = torch.compile(function, backend=backend_of(Options(), reports.append))(x)
+        made = torch.compile(function, backend=backend_of(Options(share_weights=shared), reports.append))(x)
         torch.testing.assert_close(made, function(x))
     (report,) = reports
     (text,) = report.parts[0].rewrites
-    assert text.startswith("taken: " if prepared else "refused: ")
-    assert ("GB of weights" in text) != prepared
-
-
-def rewritten_replay(traced: TracedFunction, target: Target, **_: Any) -> TracedKernel:
-    """Any kernels, of a cut with rewrites."""
-    traced = traced.for_target(target)
-    kernels = untuned_kernels([w for cut in traced.cuts for w in cut.workloads], target)
-    return TracedKernel(next(cut for cut in traced.cuts if cut.rewrites), kernels, cuts=traced.cuts)
+    assert text.startswith("taken: " if rewritten else "refused: ")
+    assert ("GB of weights" in text) != rewritten
 
 
 def folded_replay(traced: TracedFunction, target: Target, **_: Any) -> TracedKernel:
