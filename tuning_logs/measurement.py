@@ -126,8 +126,8 @@ class Measurement:
 
     Alternatives within compiled models, each None where none was timed: `library`, a library's one call, timed against
     the kernel alone; `rival`, another kernel of the log, by the fingerprint of its source (its own in the record of a
-    kernel that models launch in the place of the best one); `cut`, other kernels for the whole function, of whose
-    fastest cut by the sum of its kernels this record has the first.
+    kernel that models launch in the place of the best one). `cuts`, other kernels for whole functions, of whose fastest
+    cut by the sum of its kernels this record has the first: one of each function, named by a digest of both cuts.
     """
 
     status: Status
@@ -145,7 +145,7 @@ class Measurement:
     beside_library_s: tuple[float, ...] = ()
     library: Alternative | None = None
     rival: Alternative | None = None
-    cut: Alternative | None = None
+    cuts: tuple[Alternative, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.status == "ok") != bool(self.latencies_s):
@@ -173,9 +173,14 @@ class Measurement:
         return self.beside_library_s or self.latencies_s
 
     @property
-    def alternatives(self) -> dict[str, Alternative]:
-        """Alternatives that were timed, by name."""
-        return {name: found for name in _ALTERNATIVES if (found := getattr(self, name)) is not None}
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Alternatives that were timed."""
+        return (*filter(None, (self.library, self.rival)), *self.cuts)
+
+    def with_cut(self, cut: Alternative) -> Measurement:
+        """The same with a comparison of two cuts, in the place of an earlier one of these."""
+        others = (other for other in self.cuts if other.name != cut.name)
+        return dataclasses.replace(self, cuts=(*others, cut))
 
     @property
     def check_s(self) -> float:
@@ -195,7 +200,9 @@ class Measurement:
             data["library_s"] = [float(f"{t:.6g}") for t in self.library_s]
         if self.beside_library_s:
             data["beside_library_s"] = [float(f"{t:.6g}") for t in self.beside_library_s]
-        data |= {name: alternative.to_json() for name, alternative in self.alternatives.items()}
+        data |= {name: found.to_json() for name in _ALTERNATIVES if (found := getattr(self, name)) is not None}
+        if self.cuts:
+            data["cuts"] = [cut.to_json() for cut in self.cuts]
         if self.detail:
             data["detail"] = encodable(self.detail)
         if self.facts:
@@ -236,19 +243,25 @@ class Measurement:
             beside_library_s=_latencies(given, "beside_library_s"),
             library=_alternative(given, "library"),
             rival=_alternative(given, "rival"),
-            cut=_alternative(given, "cut"),
+            cuts=_cuts(given),
             timing=given.get("timing", "full"),
             device=DeviceState.from_json(given["device"]) if "device" in given else None,
         )
 
 
-_ALTERNATIVES = ("library", "rival", "cut")
+_ALTERNATIVES = ("library", "rival")
 _FACTS = tuple(field.name for field in dataclasses.fields(CompileFacts))
 _DEVICE_STATE = tuple(field.name for field in dataclasses.fields(DeviceState))
 
 
 def _alternative(given: dict[str, Any], name: str) -> Alternative | None:
     return Alternative.from_json(given[name], name) if name in given else None
+
+
+def _cuts(given: dict[str, Any]) -> tuple[Alternative, ...]:
+    # Earlier versions noted one of them.
+    found = [given["cut"]] if "cut" in given else array(given.get("cuts", []), "cuts")
+    return tuple(Alternative.from_json(cut, "cuts") for cut in found)
 
 
 def _latencies(given: dict[str, Any], name: str) -> tuple[float, ...]:

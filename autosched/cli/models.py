@@ -57,7 +57,7 @@ def tune_model_command(
     autosched tune-model models:bert --trials 4000 --log bert.jsonl
     ```
     """
-    device = None if target is None and threads is None else chosen_target(target, threads)
+    device = target if threads is None else chosen_target(target, threads)
     called, inputs = _made(model)
     show_tuning(
         lambda show: autosched.tune_model(

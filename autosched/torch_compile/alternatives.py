@@ -78,7 +78,7 @@ def with_alternatives(
 
 def with_chosen(kernel: TracedKernel) -> TracedKernel:
     """The kernels, in the cut, and with the libraries' calls, that their records name and that are right here."""
-    known = [each.record.measurement.alternatives.values() for each in kernel.by_key.values()]
+    known = [each.record.measurement.alternatives for each in kernel.by_key.values()]
     if not any(alternative.taken for alternatives in known for alternative in alternatives):
         return kernel
     ratios = usable_ratios(kernel)

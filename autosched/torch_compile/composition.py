@@ -22,6 +22,7 @@ from autosched.torch_compile.input_writes import write_back, writing_back
 from autosched.torch_compile.segments import DividedGraph, Segment, attribute, results_of
 from autosched.tracing import TracedKernel
 from autosched.tracing.callables.call_arguments import CallArguments, argument_of
+from autosched.tracing.callables.changed_weights import ChangedWeights, warn_of_refusal
 from autosched.tracing.callables.steps import Draft, Reader, Region, ResultRegion
 from autosched.tracing.callables.whole_check import FirstUse
 from autosched.tracing.values.values import Leaf
@@ -45,7 +46,37 @@ def composed(
         return boxed(call if segment is divided.in_place else writing_back(call, divided.writes))
     composition = _Composition(divided, parts)
     composition.add_parts(apart)
-    return _marked(composition.planned(graphs).__call__)
+    planned = composition.planned(graphs)
+    numbers = {node: number for number, node in enumerate(divided.whole.inputs)}
+    folded = [(segment, call.traced) for segment, call in parts if isinstance(call, TracedKernel) and call.traced.folds]
+    if not folded:
+        return _marked(planned.__call__)
+    weights = ChangedWeights([(traced, [*map(numbers.get, segment.inputs)]) for segment, traced in folded])
+    return _marked(_WhileExact(planned, weights, lambda why: composed(divided, _as_written(parts, why), graphs, apart)))
+
+
+class _WhileExact:
+    """A graph by kernels whose rewrites combine weights, until these have changed so that the rewrites are refused."""
+
+    def __init__(self, call: Boxed, weights: ChangedWeights, written: Callable[[str], Boxed]) -> None:
+        self._call, self._written = call, written
+        self._weights: ChangedWeights | None = weights
+
+    def __call__(self, inputs: list[Any]) -> Sequence[Any]:
+        if self._weights is not None and (why := self._weights.why_refused(inputs)) is not None:
+            warn_of_refusal("graph", why)
+            self._call, self._weights = self._written(why), None
+        return self._call(inputs)
+
+
+def _as_written(parts: Sequence[tuple[Segment, Call]], why: str) -> list[tuple[Segment, Call]]:
+    """The parts, those whose rewrites combine weights as they are written: by kernels, or else by PyTorch."""
+    return [
+        (segment, call.as_written(why) or segment.module.forward)
+        if isinstance(call, TracedKernel) and call.traced.folds
+        else (segment, call)
+        for segment, call in parts
+    ]
 
 
 @dataclass(frozen=True)

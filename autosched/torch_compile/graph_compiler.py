@@ -25,11 +25,11 @@ from autosched.torch_compile.graphs import computes, known, on_data, operators_o
 from autosched.torch_compile.kernel_cache import replay
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.parts import Choice, Fallbacks, Part, parts_of, reports_of
-from autosched.torch_compile.place import as_written
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
 from autosched.torch_compile.shared_weights import copied_bytes, with_shared_weights
+from autosched.torch_compile.threads import warn_of_threads, why_other_threads
 from autosched.torch_compile.timing_parts import MOST_S, seconds_of_graph, seconds_of_segment
 from autosched.torch_compile.tuning_process import TuningWork
 from autosched.torch_compile.tuning_together import tune_together
@@ -215,6 +215,11 @@ class GraphCompiler:
             load = self.load or replay
             kernel = load(problem.traced, problem.target, log=self.options.log)
             return kernel if self.options.strict else with_chosen(kernel)
+        except InputError as error:
+            why = why_other_threads(problem.traced, problem.target, self.options.log)
+            if why is not None:
+                warn_of_threads(why)
+            return why or str(error)
         except AutoschedError as error:
             return str(error)
         except Exception as error:
@@ -326,8 +331,9 @@ def _within_memory(
     free = free_bytes(next(iter(rewritten.values())).device) if rewritten else None
     if free is None or needed <= _MOST_PREPARED * free:
         return kernels
-    _log.info("rewrites would prepare %.2f GB of weights, of %.2f free: they are left out", needed / 1e9, free / 1e9)
-    return {**kernels, **{key: as_written(kernel) for key, kernel in rewritten.items()}}
+    why = f"rewrites of the graph would prepare {needed / 1e9:.2f} GB of weights, of {free / 1e9:.2f} free"
+    _log.info("%s: they are left out", why)
+    return {**kernels, **{key: kernel.as_written(why) or kernel for key, kernel in rewritten.items()}}
 
 
 def _stored(problem: TracedProblem) -> tuple[bytes, Target, int] | None:

@@ -77,7 +77,7 @@ def with_cut(kernel: TracedKernel, place: Place) -> TracedKernel:
         return kernel
     key = usual.workloads[0].key
     known = kernel.by_key[key]
-    note = noted(known, replace(known.record.measurement, cut=found))
+    note = noted(known, known.record.measurement.with_cut(found))
     return (second if found.taken else first).with_kernels({key: note})
 
 
@@ -93,9 +93,9 @@ def taken_cut(kernel: TracedKernel, usual: TracedFunction) -> TracedFunction:
 
 
 def _noted(kernel: TracedKernel, usual: TracedFunction) -> tuple[Alternative, TracedFunction] | None:
-    note = kernel.by_key[usual.workloads[0].key].record.measurement.cut if usual.workloads else None
-    named = [cut for cut in kernel.cuts if note is not None and _name(usual, cut) == note.name]
-    return None if note is None or not named else (note, named[0])
+    notes = kernel.by_key[usual.workloads[0].key].record.measurement.cuts if usual.workloads else ()
+    known = {note.name: note for note in notes}
+    return next(((known[name], cut) for cut in kernel.cuts if (name := _name(usual, cut)) in known), None)
 
 
 def _name(usual: TracedFunction, other: TracedFunction) -> str:

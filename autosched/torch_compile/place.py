@@ -52,17 +52,9 @@ def noted(kernel: Kernel, measurement: Measurement) -> Kernel:
 
 def right_or_as_written(kernel: TracedKernel) -> TracedKernel:
     """Itself, or, where rewritten kernels do not compute the function, those of the fastest cut without rewrites."""
-    return kernel if not kernel.traced.rewrites or right(kernel) is not None else as_written(kernel)
-
-
-def as_written(kernel: TracedKernel) -> TracedKernel:
-    """The function with its cuts without rewrites alone, in the fastest; itself where none of these has kernels."""
-    written = [cut for cut in kernel.cuts if not cut.rewrites]
-    if not written:
+    if not kernel.traced.rewrites or right(kernel) is not None:
         return kernel
-    seconds = {key: each.record.measurement.latency_s for key, each in kernel.by_key.items()}
-    fastest = min(written, key=lambda cut: cut.latency_s(seconds))
-    return TracedKernel(fastest, kernel.by_key, kernel.library, written)
+    return kernel.as_written("its kernels do not compute the function here") or kernel
 
 
 def right(kernel: TracedKernel) -> TracedKernel | None:

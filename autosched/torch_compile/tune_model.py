@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
+from autosched.machine import devices
 from autosched.machine.deadline import Deadline
 from autosched.torch_compile.backend import GraphFunction, by_graphs, compiled_once
 from autosched.torch_compile.composition import boxed
@@ -21,6 +22,7 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph
+from autosched.torch_compile.threads import warn_where_other_threads
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, Weights, check_numerics
 from autosched.tuning.many.results import TuneManyResult
 from autosched.tuning.many.tune_many import tune_many
@@ -52,14 +54,16 @@ def tune_model(
     tuned. `backward`: those of training instead, forward and backward. `numerics`: as `trace`, for inference. At last
     alternatives to the kernels are timed in place (`alternatives`). With that log, and the same numerics,
     `torch.compile(model, backend="autosched")` then searches nothing. `target` is by default the device of the inputs,
-    on a CPU with as many threads as PyTorch has: what the backend looks up. `trials` are those of all kernels together;
-    each goes where it should take most off the sum of their times. `seconds` limits the time, as for `tune`.
+    on a CPU ("cpu" as well) with as many threads as PyTorch has, which the backend looks up: others have a warning.
+    `trials` are those of all kernels together; each goes where it should take most off the sum of their times.
+    `seconds` limits the time, as for `tune`.
 
     Raises:
         InputError: no graph of it has a kernel; the message has the reasons. And as `tune_many`; and what the model
             raises.
     """
     check_numerics(numerics)
+    named = None if target is None else devices.resolve(target)
     deadline = Deadline.after(seconds)
     found = _Collector(numerics, [], [], [])
     with torch.set_grad_enabled(backward):
@@ -72,9 +76,11 @@ def tune_model(
         raise InputError(f"no graph of {name} has a kernel: {reasons}")
     weighted = [(p.traced, p.times) for p in found.problems]
     searching = None if seconds is None else _SEARCHES * seconds
-    results = tune_many(
-        weighted, target or found.problems[0].target, trials, seconds=searching, log=log, on_progress=on_progress
-    )
+    own = found.problems[0].target
+    # A CPU's name leaves the threads open.
+    device = own if named is None or (isinstance(target, str) and named.kind == own.kind == "cpu") else named
+    warn_where_other_threads(device, own)
+    results = tune_many(weighted, device, trials, seconds=searching, log=log, on_progress=on_progress)
     for kind, divided, problems in () if results.interrupted else found.graphs:
         compiler = GraphCompiler(kind, Options(mode="reduce-overhead", log=log), lambda _: None)
         try:

@@ -15,7 +15,7 @@ import argparse
 import runpy
 import statistics
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,10 +41,10 @@ CLOSE = 2e-2
 _ROUNDS = 100
 _LAYERS = 6
 # By the names of calls: the kinds of alternatives that their logs lack.
-WITHOUT: dict[str, tuple[str, ...]] = {
-    "all": (),
-    "libraries": ("rival", "cut"),
-    "none": ("library", "rival", "cut"),
+WITHOUT: dict[str, dict[str, Any]] = {
+    "all": {},
+    "libraries": {"rival": None, "cuts": ()},
+    "none": {"library": None, "rival": None, "cuts": ()},
 }
 
 
@@ -88,11 +88,10 @@ def on_device(make: Callable[[bool], Model], small: bool) -> Model:
     return model.to(device, dtype).eval(), [x.to(device, dtype) for x in inputs]
 
 
-def stripped(log: Path, kinds: Collection[str]) -> Path:
-    """A copy of a log without alternatives of these kinds."""
-    path = log.with_name(f"{log.stem}-without-{'-'.join(kinds)}{log.suffix}")
+def stripped(log: Path, without: Mapping[str, Any]) -> Path:
+    """A copy of a log without alternatives of some kinds: what its records have in the place of each."""
+    path = log.with_name(f"{log.stem}-without-{'-'.join(without)}{log.suffix}")
     path.unlink(missing_ok=True)
-    without: dict[str, Any] = dict.fromkeys(kinds)
     TuningLog(path).append(*(replace(r, measurement=replace(r.measurement, **without)) for r in TuningLog(log)))
     return path
 
@@ -107,7 +106,7 @@ def run(name: str, model: Callable[..., Any], inputs: list[Any], trials: int, lo
     """Tune a model, and print what was chosen and the gain."""
     autosched.tune_model(model, *inputs, trials=trials, log=log)
     torch.compiler.reset()
-    made = {way: compiled(model, stripped(log, kinds) if kinds else log) for way, kinds in WITHOUT.items()}
+    made = {way: compiled(model, stripped(log, without) if without else log) for way, without in WITHOUT.items()}
     expected = model(*inputs)
     for way, (call, reports) in made.items():
         for _ in range(3):

@@ -51,7 +51,7 @@ successes = st.builds(
     st.floats(0, 100).map(lambda t: round(t, 6)),
     library=st.none() | alternatives,
     rival=st.none() | alternatives,
-    cut=st.none() | alternatives,
+    cuts=st.lists(alternatives, max_size=3).map(tuple),
 )
 failures = st.builds(
     Measurement, st.sampled_from([s for s in STATUSES if s != "ok"]), st.just(()), st.text(max_size=40)
@@ -114,7 +114,13 @@ def test_knobs_and_figures_of_devices_are_read_by_their_older_names() -> None:
     assert schedule.values == (("m", (2, 64)), ("subtiles", 4), ("per_sm", 2))
 
 
-@pytest.mark.parametrize("member", ["library", "rival", "cut"])
+def test_a_cut_by_its_older_name_is_one_of_several() -> None:
+    line, cut = CASE.to_json(), Alternative("0123", 1.1, 1.05, 1.2, taken=True)
+    line["measurement"]["cut"] = cut.to_json()
+    assert TuningRecord.from_json(line).measurement.cuts == (cut,)
+
+
+@pytest.mark.parametrize("member", ["library", "rival", "cut", "cuts"])
 @pytest.mark.parametrize("given", [3, {}, {**Alternative("MKL", 1.0, 0.9, 1.1, True).to_json(), "taken": 1}])
 def test_an_alternative_that_is_none_is_refused(member: str, given: object) -> None:
     line = CASE.to_json()

@@ -63,6 +63,17 @@ def test_of_two_copies_the_one_with_alternatives_stays() -> None:
     assert merged([plain, timed, plain]) == [timed]
 
 
+def test_copies_with_cuts_of_different_functions_are_one_with_both() -> None:
+    cuts = [Alternative(name, 1.0, 1.0, 1.0) for name in "abc"]
+    copies = [
+        dataclasses.replace(at(1.0, 16), measurement=Measurement("ok", (1e-3,), cuts=noted))
+        for noted in ((cuts[0], cuts[1]), (cuts[2],), ())
+    ]
+    for given in (copies, copies[::-1]):
+        (record,) = merged(given)
+        assert {cut.name for cut in record.measurement.cuts} == {"a", "b", "c"}
+
+
 def test_a_log_of_another_version_is_refused_in_one_line(tmp_path: Path) -> None:
     later = tmp_path / "later.jsonl"
     later.write_text('{"schema": 99}\n' * 5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from search_spaces import InputError, LogError
@@ -61,14 +61,18 @@ def merged(records: Iterable[TuningRecord]) -> list[TuningRecord]:
     """Each measurement once, by time; at equal times, in the order given.
 
     Of copies the most complete one is kept: exported ones lack the reasons of failures, and imported ones the mark of
-    finals; and a record is written again once alternatives to its kernel have been timed.
+    finals; and a record is written again once alternatives to its kernel have been timed. Cuts that only others of the
+    copies name are kept as well.
     """
     kept: dict[Hashable, TuningRecord] = {}
     for record in records:
         key = _identity(record)
         other = kept.get(key)
-        if other is None or _completeness(other) < _completeness(record):
+        if other is None:
             kept[key] = record
+        else:
+            first, last = sorted((record, other), key=_completeness)
+            kept[key] = _with_cuts_of(last, first)
     return sorted(kept.values(), key=lambda record: record.provenance.unix_s)
 
 
@@ -95,6 +99,13 @@ def _identity(record: TuningRecord) -> Hashable:
     schedule = record.schedule.sketch, record.schedule.backend, frozenset(record.schedule.values)
     latencies = tuple(float(f"{latency:.6g}") for latency in measured.latencies_s)
     return record.key, schedule, round(provenance.unix_s, 6), provenance.policy, measured.status, latencies
+
+
+def _with_cuts_of(record: TuningRecord, other: TuningRecord) -> TuningRecord:
+    """The record with the cuts that another one of the same measurement names, and it does not."""
+    known = {cut.name for cut in record.measurement.cuts}
+    new = tuple(cut for cut in other.measurement.cuts if cut.name not in known)
+    return replace(record, measurement=replace(record.measurement, cuts=(*record.measurement.cuts, *new)))
 
 
 def _completeness(record: TuningRecord) -> tuple[bool, int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,16 +20,30 @@ from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.fusion.partition import NoKernelError, Partition, partitions, why_too_large
 from autosched.tracing.fusion.region_kernels import RegionKernels
 from autosched.tracing.rewriting.alternatives import Alternative, Rewrite, alternatives
-from autosched.tracing.rewriting.instances import why_refused
+from autosched.tracing.rewriting.instances import Fold, why_refused
 from autosched.tracing.rewriting.rules import rules_for, slices_of_products
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import Translation, translate
 from autosched.tracing.values.values import Leaf, Value
-from search_spaces import InputError, Target, Workload
+from search_spaces import InputError, Target
 
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
-# Results, and the rewrites that led to them.
-_Rewritten = tuple[Sequence[Value], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Results, the rewrites that led to them, and those of these that combine constants."""
+
+    results: Sequence[Value]
+    rewrites: tuple[str, ...] = ()
+    folds: tuple[Fold, ...] = ()
+
+    def then(self, made: Alternative, results: Sequence[Value]) -> _Way:
+        """These results, of an alternative to it."""
+        needed = dict.fromkeys(r for rewrite in made.rewrites for r in rewrite.all)
+        folds = (Fold(str(r), r.match) for r in needed if r.rule.exactness == "folded")
+        texts = dict.fromkeys((*self.rewrites, *map(str, made.rewrites)))
+        return _Way(results, tuple(texts), (*self.folds, *folds))
 
 
 def trace_function(
@@ -101,28 +114,35 @@ def cut(
             continue
         refusals = _Refusals(captured.weights)
         made = alternatives([*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused)
-        ways = _with_parts_alone(wanted, [(laid_out(a.results), _texts(a)) for a in made])
-        cuts = [*(_Cut(p, wanted) for p in found), *_other_cuts(name, ways, kernels)]
+        written = _Way(wanted)
+        ways = _with_parts_alone([written, *(written.then(a, laid_out(a.results)) for a in made)])
+        cuts = [*(_Cut(p, written) for p in found), *_other_cuts(name, ways[1:], kernels, refusals)]
         refused = tuple(refusals.texts)
         first, *others = (f for each in cuts for f in _functions(each, captured, function, name, translation, refused))
-        different: dict[tuple[Workload, ...], TracedFunction] = {}
-        for other in others:
-            # Of equal ones the first: what was written before what was rewritten.
-            if other.workloads != first.workloads:
-                different.setdefault(other.workloads, other)
+        different: dict[tuple[str, ...], TracedFunction] = {_launches(first): first}
+        for other in sorted(others, key=lambda cut: len(cut.rewrites)):
+            # Of equal ones that with the fewest rewrites: what was written before what was rewritten.
+            different.setdefault(_launches(other), other)
 
         def again(precision: LibraryPrecision, target: Target | None) -> TracedFunction:
             return cut(replace(captured, precision=precision), function, name, arguments, allow_fallback, target)
 
-        return replace(first, other_cuts=tuple(different.values()), again=again)
+        return replace(first, other_cuts=tuple(different.values())[1:], again=again)
 
 
-def _other_cuts(name: str, ways: Sequence[_Rewritten], kernels: RegionKernels) -> Iterator[_Cut]:
+def _launches(cut: TracedFunction) -> tuple[str, ...]:
+    """The keys of its launches, in any order."""
+    return tuple(sorted(w.key for w in cut.launched))
+
+
+def _other_cuts(name: str, ways: Sequence[_Way], kernels: RegionKernels, refusals: _Refusals) -> Iterator[_Cut]:
     """The partitions of results computed in other ways."""
-    for results, texts in ways:
-        # What rules make may have no kernel.
-        with contextlib.suppress(NoKernelError):
-            yield from [_Cut(p, results, texts) for p in partitions(name, results, kernels)]
+    for way in ways:
+        try:
+            yield from [_Cut(p, way) for p in partitions(name, way.results, kernels)]
+        except NoKernelError as error:
+            # What rules make may have no kernel.
+            refusals.add("; ".join(way.rewrites), f"no kernel computes {error.value.line or error.value.name}: {error}")
 
 
 def _functions(
@@ -142,41 +162,37 @@ def _functions(
             function=function,
             leaves=tuple(translation.leaves),
             steps=tuple(steps),
-            results=tuple(cut.results[:count]),
-            stored=tuple(cut.partition.stored_as(r) for r in cut.results[:count]),
+            results=tuple(cut.way.results[:count]),
+            stored=tuple(cut.partition.stored_as(r) for r in cut.way.results[:count]),
             structure=captured.structure,
             captured=captured.digest,
-            written=_written(captured, translation.leaf_of, cut.results[count:end]),
+            written=_written(captured, translation.leaf_of, cut.way.results[count:end]),
             places={translation.leaf_of[node]: place for node, place in captured.places.items()},
             settings=captured.settings,
             by_library=captured.precision,
             on_trust=frozenset(leaf.name for leaf in translation.on_trust),
-            rewrites=cut.rewrites,
+            rewrites=cut.way.rewrites,
+            folds=cut.way.folds,
             refused=refused,
         )
 
 
-def _texts(made: Alternative) -> tuple[str, ...]:
-    return tuple(map(str, made.rewrites))
-
-
-def _with_parts_alone(wanted: Sequence[Value], others: Sequence[_Rewritten]) -> list[_Rewritten]:
-    """Results computed in other ways, also with no more of them than the parts that are returned."""
+def _with_parts_alone(ways: Sequence[_Way]) -> list[_Way]:
+    """Results computed in several ways, and in these with no more of them than the parts that are returned."""
     parts = [
-        (a.results, (*texts, *_texts(a)))
-        for results, texts in [(wanted, ()), *others]
-        for a in alternatives(results, (slices_of_products.RULE,), laid_out=True)
+        way.then(a, a.results)
+        for way in ways
+        for a in alternatives(way.results, (slices_of_products.RULE,), laid_out=True)
     ]
-    return [*parts, *others]
+    return [ways[0], *parts, *ways[1:]]
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """A partition of results, and the rewrites that led to these."""
+    """A partition of results that are computed in some way."""
 
     partition: Partition
-    results: Sequence[Value]
-    rewrites: tuple[str, ...] = ()
+    way: _Way
 
 
 @dataclass(frozen=True)
@@ -193,8 +209,11 @@ class _Refusals:
         instances = (partial(_tensor_of, weights) for weights in self.weights or ({},))
         why = next(filter(None, (why_refused(rewrite.rule, rewrite.match, of) for of in instances)), None)
         if why is not None:
-            self.texts[f"refused: {rewrite}: {why}"] = None
+            self.add(str(rewrite), why)
         return why
+
+    def add(self, rewrites: str, why: str) -> None:
+        self.texts[f"refused: {rewrites}: {why}"] = None
 
 
 def _tensor_of(weights: Weights, leaf: Leaf) -> Tensor | None:

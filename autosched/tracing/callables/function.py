@@ -16,6 +16,7 @@ from autosched.tracing.capture.closed_over import Slot
 from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost
 from autosched.tracing.fusion.partition import Step
+from autosched.tracing.rewriting.instances import Fold
 from autosched.tracing.values.values import Fallback, InParts, Leaf, Value
 from search_spaces import InputError, Target, Workload
 
@@ -73,6 +74,7 @@ class TracedFunction:
     by_library: LibraryPrecision = field(default_factory=LibraryPrecision)
     on_trust: frozenset[str] = frozenset()
     rewrites: tuple[str, ...] = ()
+    folds: tuple[Fold, ...] = ()
     refused: tuple[str, ...] = ()
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False)
 
@@ -116,9 +118,16 @@ class TracedFunction:
         written = min((cut for cut in self.cuts if not cut.rewrites), key=lambda cut: cut.cost, default=None)
         kept = zip(self.cuts, worth, strict=True)
         # What was written is always a choice: no rewrite is believed.
-        first, *others = [c for c, may_be in kept if c is written or (may_be and c.cost <= cheapest[-1])]
-        if len(others) == len(self.other_cuts):
+        found = [c for c, may_be in kept if c is written or (may_be and c.cost <= cheapest[-1])]
+        if len(found) == len(self.cuts):
             return self
+        tried = {text for cut in found for text in cut.rewrites}
+        costs: dict[str, float] = {}
+        for cut in self.cuts:
+            costs |= {t: min(costs.get(t, cut.cost), cut.cost) for t in cut.rewrites if t not in tried}
+        left_out = (f"refused: {text}: estimated at {c / least:.2f} of the least cost" for text, c in costs.items())
+        refused = (*self.refused, *left_out)
+        first, *others = (replace(cut, refused=refused) for cut in found)
         return replace(first, other_cuts=tuple(others), again=self.again)
 
     @property

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from autosched.baselines.library_calls import LibraryCall, library_call_of
 from autosched.kernels.kernel import Kernel
 from autosched.planning import Plan, Slot
 from autosched.tracing.callables.call_arguments import CallArguments, argument_of
+from autosched.tracing.callables.changed_weights import ChangedWeights, warn_of_refusal
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.steps import Draft, Reader, Region, ResultRegion, ordered_leaves, reader, slot_of
 from autosched.tracing.callables.whole_check import Claim, FirstUse
@@ -73,6 +74,9 @@ class TracedKernel:
         }
         self.trained = tuple(s.name for s in traced.leaves if s.trained)
         self.first_use = FirstUse(self._claim)
+        self._weights = ChangedWeights([(traced, range(len(traced.arguments)))])
+        # In the place of its own kernels, once weights have changed so that its rewrites are refused.
+        self._instead: Callable[..., Any] | None = None
         # The results of most functions need no call of a pytree.
         self._bare, self._tuple = traced.structure.is_bare, traced.structure.is_tuple
         # Without kernels it runs wherever its tensors are.
@@ -130,6 +134,21 @@ class TracedKernel:
         """The same for other weights: it keeps what it knows of the tensors that stay from call to call apart."""
         return self._made(self.by_key)
 
+    def as_written(self, why: str) -> TracedKernel | None:
+        """The function by its cuts without rewrites alone, in the fastest; None where none of these has kernels.
+
+        `why`: the reason that the rewrites of its cut are refused.
+        """
+        written = [cut for cut in self.cuts if not cut.rewrites]
+        if not written:
+            return None
+        taken = self.traced.rewrites
+        refused = (*(f"refused: {text}: {why}" for text in taken), *self.rewrites[len(taken) :])
+        seconds = {key: k.record.measurement.latency_s for key, k in self.by_key.items()}
+        fastest, *others = sorted(written, key=lambda cut: cut.latency_s(seconds))
+        fastest = replace(fastest, refused=refused)
+        return TracedKernel(fastest, self.by_key, self.library, [fastest, *others])
+
     def with_library(self, keys: Collection[str], cut: TracedFunction) -> TracedKernel:
         """The function in one of its cuts, with a library's call in the place of every kernel of these workloads, by
         their keys.
@@ -177,8 +196,8 @@ class TracedKernel:
 
     @property
     def rewrites(self) -> list[str]:
-        """The rewrites of its cut, those of other cuts, which take longer by the sums of their kernels, and those that
-        were refused for its constants.
+        """The rewrites of its cut, "taken"; those of other cuts alone, which take longer by the sums of their kernels,
+        "slower"; and those that are "refused", with the reasons.
         """
         seconds = {key: k.record.measurement.latency_s for key, k in self.by_key.items()}
         own = self.traced.latency_s(seconds)
@@ -187,7 +206,7 @@ class TracedKernel:
             for text in (t for t in cut.rewrites if t not in self.traced.rewrites):
                 others[text] = min(others.get(text, math.inf), cut.latency_s(seconds))
         slower = (f"slower: {text}: kernels {s * 1e6:.1f} µs, not {own * 1e6:.1f}" for text, s in others.items())
-        return [*self.traced.rewrites, *slower, *self.traced.refused]
+        return [*(f"taken: {text}" for text in self.traced.rewrites), *slower, *self.traced.refused]
 
     @property
     def rewritten_bytes(self) -> int:
@@ -228,7 +247,10 @@ class TracedKernel:
         if not self.first_use.passed:
             self.check(tensors)
             self.ensure_right()
-        return self.computed(*tensors)
+        if self._instead is None and (why := self._weights.why_refused(tensors)) is not None:
+            warn_of_refusal(self.traced.name, why)
+            self._instead = self.as_written(why) or self.traced.function
+        return self.computed(*tensors) if self._instead is None else self._instead(*tensors)
 
     # A call is a graph break with this message for a compiler of the caller, as by torch.compiler.disable, which would
     # load the whole compiler first.

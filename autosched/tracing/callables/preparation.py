@@ -18,7 +18,7 @@ from autosched.tracing.rewriting.joined_memory import joined_memory
 from autosched.tracing.values.values import Prepared
 
 
-class _AsItIs:
+class AsItIs:
     """A constant that is read wherever it lies."""
 
     def check(self, tensor: Tensor) -> None: ...
@@ -58,7 +58,7 @@ class Preparation:
     def __init__(self, value: Prepared, read: Sequence[Callable[[list[Any]], Tensor]], slot: int) -> None:
         """`read`: its constants, from the tensors of all slots."""
         self._value, self._read, self._slot = value, tuple(read), slot
-        self._constants = StaticTensors([_AsItIs() for _ in read])
+        self._constants = StaticTensors([AsItIs() for _ in read])
         self._joined = joined_memory(value)
         self._now: tuple[Seen, _Memory] | None = None
         # By the addresses of the constants.

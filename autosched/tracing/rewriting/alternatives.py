@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,7 +11,7 @@ from autosched.tracing.fusion.regions import below
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.preparing import with_prepared
 from autosched.tracing.rewriting.rule import Match, Rule
-from autosched.tracing.rewriting.terms import Operations, with_operands
+from autosched.tracing.rewriting.terms import Operations, numbered, with_operands
 from autosched.tracing.translation.translate import DefectWarning
 from autosched.tracing.values.values import Leaf, Value, View
 
@@ -22,25 +22,34 @@ _MOST_NEW = 2000
 
 @dataclass(frozen=True, eq=False)
 class Rewrite:
-    """A rule applied at one place; `needs`: those that made values which it is about."""
+    """A rule applied at one place; `needs`: those that made values which it is about; `made`: its own new terms."""
 
     rule: Rule
     match: Match
     needs: tuple[Rewrite, ...] = ()
+    made: tuple[Value, ...] = ()
 
     @cached_property
     def all(self) -> frozenset[Rewrite]:
         """Itself, and all that it needs."""
         return frozenset([self]).union(*(r.all for r in self.needs))
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The user's source lines of what it changes, as far as they are known."""
+        own = dict.fromkeys(before.line for before, _ in self.match.pairs if before.line)
+        return tuple(own or dict.fromkeys(line for each in self.needs for line in each.lines))
+
     def __str__(self) -> str:
-        changed = ", ".join(before.name for before, _ in self.match.pairs)
-        return f"{self.rule.name}: {changed}"
+        """`norm into product (model.py:7: y = norm(x) @ w): before → after`."""
+        (before, _), *_ = self.match.pairs
+        first, *others = self.lines or [f"{list(before.shape)} {before.dtype}"]
+        return f"{self.rule.name} ({first}{f', and {len(others)} more' * bool(others)}): {self.rule.text}"
 
 
 @dataclass(frozen=True, eq=False)
 class Alternative:
-    """Results computed with these rewrites, in the order of the given ones."""
+    """Results computed with these rewrites, in the order of the given ones; each has made something that is left."""
 
     results: tuple[Value, ...]
     rewrites: tuple[Rewrite, ...]
@@ -67,7 +76,8 @@ def rewrites_of(
             merged = [equalities.merge(*pair) for pair in match.pairs]
             if any(merged):
                 about = [*ends, *(o for v in new for o in v.operands)]
-                rewrite = Rewrite(rule, match, tuple(dict.fromkeys(makers[v] for v in about if v in makers)))
+                needs = dict.fromkeys(makers[v] for v in about if v in makers)
+                rewrite = Rewrite(rule, match, tuple(needs), tuple(new))
                 makers |= dict.fromkeys(new, rewrite)
                 found.append(rewrite)
         equalities.rebuild()
@@ -90,11 +100,13 @@ def alternative(results: Sequence[Value], equalities: Equalities, rewrites: Sequ
     """The results with these rewrites, less those that need what they replace; None where that changes nothing."""
     replaced: dict[int, Value] = {}
     used: dict[int, Rewrite] = {}
+    makers = {value: rewrite for rewrite in rewrites for value in rewrite.made}
     for rewrite in rewrites:
         for before, after in rewrite.match.pairs:
-            number = equalities.number(before)
-            # What lies in memory already is read there. Matches of later rounds are made of what earlier ones made.
-            if not isinstance(equalities.forms(before)[0], Leaf):
+            number, oldest = equalities.number(before), equalities.forms(before)[0]
+            # What lies in memory already is read there, and no rewrite leads back. Matches of later rounds are made of
+            # what earlier ones made.
+            if not isinstance(oldest, Leaf) and not equalities.are_one_term(after, oldest):
                 replaced[number], used[number] = after, rewrite
     made = _made(results, equalities, replaced)
     while isinstance(made, _Cycle):
@@ -103,8 +115,8 @@ def alternative(results: Sequence[Value], equalities: Equalities, rewrites: Sequ
     found = tuple(made[equalities.number(r)] for r in results)
     if all(a is b for a, b in zip(found, results, strict=True)):
         return None
-    reached = {r for n in made if n in used for r in used[n].all}
-    return Alternative(found, tuple(rewrite for rewrite in rewrites if rewrite in reached))
+    left = {used[n] if n in used else makers.get(equalities.oldest(n)) for n in made}
+    return Alternative(found, tuple(rewrite for rewrite in rewrites if rewrite in left))
 
 
 @dataclass(frozen=True)
@@ -160,9 +172,8 @@ def alternatives(
     rules: Sequence[Rule],
     why_refused: Callable[[Rewrite], str | None] = lambda _: None,
     laid_out: bool = False,
-    most: int = 4,
 ) -> list[Alternative]:
-    """At most so many other ways to compute the results: with all rewrites, and with those of each rule alone.
+    """Other ways to compute the results: with all rewrites, with those of all rules but one, and of each rule alone.
 
     `why_refused`: of a rewrite that is not to be used, nor what is made of it. `laid_out`: the results are where
     PyTorch's are, and share memory with others only where those do.
@@ -171,7 +182,19 @@ def alternatives(
     refused = {r for r in every if why_refused(r) is not None}
     found = [r for r in every if not r.all & refused]
     given = set(below(results))
-    alone = [[r for r in found if {n.rule for n in r.all} == {rule}] for rule in dict.fromkeys(r.rule for r in found)]
-    sets = [found, *(alone if len(alone) > 1 else [])]
-    made = [a for each in sets if each and (a := alternative(results, equalities, each)) is not None]
-    return [replace(a, results=with_prepared(a.results, given)) for a in made[:most]]
+    known: dict[Hashable, int] = {}
+    written = numbered(results, known)
+    different: dict[tuple[int, ...], Alternative] = {}
+    for made in (alternative(results, equalities, each) for each in _together(found)):
+        if made is not None and (numbers := numbered(made.results, known)) != written:
+            different.setdefault(numbers, made)
+    return [replace(a, results=with_prepared(a.results, given)) for a in different.values()]
+
+
+def _together(found: Sequence[Rewrite]) -> list[tuple[Rewrite, ...]]:
+    """The sets of rewrites that are tried, each once."""
+    rules = frozenset(r.rule for r in found)
+    ordered = [*dict.fromkeys(r.rule for r in found)]
+    allowed = [rules, *(rules - {rule} for rule in ordered), *(frozenset({rule}) for rule in ordered)]
+    sets = [tuple(r for r in found if {n.rule for n in r.all} <= some) for some in allowed]
+    return [each for each in dict.fromkeys(sets) if each]

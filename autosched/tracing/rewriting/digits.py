@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from autosched.tracing.operators.rules import reshape
 from autosched.tracing.operators.view_translation import piece
-from autosched.tracing.values.values import Joined, Pointwise, Product, Reduced, Value, View
-from autosched.tracing.values.views import Expansion, Permutation, Placement, Reshape, Selection, Slicing
+from autosched.tracing.values.values import Joined, Padded, Pointwise, Product, Reduced, Value, View
+from autosched.tracing.values.views import Expansion, Permutation, Placement, Reshape, Selection, Slicing, Windows
 from search_spaces.workloads.strides import dense_strides
 
 
@@ -57,6 +57,8 @@ def sliced_operands(value: Value, digit: Digit) -> list[Operand] | None:
             return [Operand(argument, replace(digit, dim=kept[digit.dim]))]
         case Joined(parts=parts, dim=dim) if dim != digit.dim and not value.in_groups:
             return [Operand(p, digit) for p in parts]
+        case Padded(argument=argument) if argument.shape[digit.dim] == value.shape[digit.dim]:
+            return [Operand(argument, digit)]
         case View(argument=argument, kind=kind):
             found = _of_view(kind, argument.shape, value.shape, digit)
             return [Operand(argument, found.digit)] if found is not None else None
@@ -91,6 +93,8 @@ def _of_view(kind: object, source: Sequence[int], shape: Sequence[int], digit: D
             inner = math.prod(shape[digit.dim + 1 :]) * digit.inner
             return _Found(found) if (found := digit_at(source, outer, digit.size, inner)) else None
         case Slicing(dim=dim) if dim != digit.dim:
+            return _Found(digit)
+        case Windows(dim=dim) if dim != digit.dim < len(source):
             return _Found(digit)
         case Selection(dim=dim):
             return _Found(replace(digit, dim=digit.dim + (digit.dim >= dim)))
@@ -134,7 +138,7 @@ def computed_of(value: Value, digit: Digit, count: int, operands: Sequence[Value
             made = replace(value, parts=tuple(operands))
         case View(kind=Expansion() | Reshape() as kind):
             made = replace(value, argument=operands[0], kind=replace(kind, source=operands[0].shape, shape=shape))
-        case View() | Reduced():
+        case View() | Reduced() | Padded():
             made = replace(value, argument=operands[0])
         case _:
             raise AssertionError(f"{value.name}: {type(value).__name__} is not computed of slices")

@@ -70,6 +70,10 @@ class Equalities:
     def are_equal(self, a: Value, b: Value) -> bool:
         return self.number(a) == self.number(b)
 
+    def are_one_term(self, a: Value, b: Value) -> bool:
+        """True for the same operation on equal operands."""
+        return self._key(a) == self._key(b)
+
     def merge(self, a: Value, b: Value) -> bool:
         """Note that two values are equal; True if that is new."""
         self.add([a, b])
@@ -97,6 +101,10 @@ class Equalities:
     def forms(self, value: Value) -> tuple[Value, ...]:
         """The terms of a value's class, each as one value; the first is the oldest."""
         return tuple(self._forms[self.number(value)])
+
+    def oldest(self, number: int) -> Value:
+        """The first term of a class, by its number."""
+        return next(iter(self._forms[number]))
 
     def readers(self) -> dict[int, list[Value]]:
         """The terms that read a value of each class, by the class' number."""

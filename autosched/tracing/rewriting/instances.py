@@ -7,12 +7,14 @@ feature that is a hundred times as large as others, as language models have; wit
 shifted by one deviation, where constants are combined. Products and scans that both sides read are such inputs
 themselves, so that a check computes what has changed, and what is pointwise or a reduction before that.
 
-What has constants without data, has no reference, or combines constants and is too large is not checked, which is a
-reason as well.
+What combines constants and is large is computed for some rows of it (`samples`). What has constants without data, has
+no reference, or combines constants and is too large even so is not checked, which is a reason as well.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +28,9 @@ from autosched.tracing.fusion.regions import below
 from autosched.tracing.rewriting.evaluation import NotEvaluatedError, Reals, evaluated, prepared
 from autosched.tracing.rewriting.preparing import with_prepared
 from autosched.tracing.rewriting.rule import Match, Rule
+from autosched.tracing.rewriting.samples import Pair, samples
 from autosched.tracing.rewriting.terms import is_constant, takes_other_operands
-from autosched.tracing.values.values import Arange, Leaf, Prepared, Product, Value
+from autosched.tracing.values.values import Arange, Leaf, Prepared, Product, Value, View
 from search_spaces.workloads.dtypes import is_float
 from tuning_logs.text import first_line
 
@@ -39,7 +42,7 @@ _FLOOR = 2.0**-21
 _OUTLIER = 100.0
 # A check is to take a tenth of a second: so many multiplications in float64, and so many numbers in memory at a time.
 _MOST_FLOPS = {"cpu": 2e9, "cuda": 1e12}
-_MOST_ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}
+_MOST_ELEMENTS = {"cpu": 1 << 25, "cuda": 1 << 28}
 _SEED = 0
 
 
@@ -48,7 +51,27 @@ def why_refused(rule: Rule, match: Match, data: Callable[[Leaf], Tensor | None])
 
     `data`: a constant's tensor, if it is known. Where a rule combines no constants, others are drawn like arguments.
     """
-    folded = rule.exactness == "folded"
+    return _why_worse_of(match, rule.exactness == "folded", data)
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """A rewrite that combines `constants`, which are in memory; `text`: its own."""
+
+    text: str
+    match: Match
+
+    @property
+    def constants(self) -> tuple[Leaf, ...]:
+        ends = [v for pair in self.match.pairs for v in pair]
+        return tuple(v for v in below(ends) if isinstance(v, Leaf) and v.constant)
+
+    def why_refused(self, data: Callable[[Leaf], Tensor | None]) -> str | None:
+        """As `why_refused`, for other elements of its constants."""
+        return _why_worse_of(self.match, True, data)
+
+
+def _why_worse_of(match: Match, folded: bool, data: Callable[[Leaf], Tensor | None]) -> str | None:
     for before, after in match.pairs:
         try:
             why = _Instance.of(before, after, data, folded).why_worse()
@@ -107,6 +130,10 @@ class _Instance:
     def of(before: Value, after: Value, data: Callable[[Leaf], Tensor | None], folded: bool) -> _Instance:
         """Raises _UncheckedError, _TooLargeError."""
         (after,) = with_prepared([after], set(below([before])))
+        tensors = (data(v) for v in below([before, after]) if isinstance(v, Leaf) and v.constant)
+        device = next((t.device for t in tensors if t is not None), torch.device("cpu"))
+        if folded:
+            before, after = _small(before, after, device)
         inputs = _inputs(before, after)
         values = [*below([before, after], inputs)]
         known = {v: data(v) for v in values if isinstance(v, Leaf) and v.constant}
@@ -115,7 +142,6 @@ class _Instance:
             raise _UncheckedError(f"the elements of {unknown[0].name} are not known yet")
         inputs |= dict.fromkeys(unknown)
         constants: dict[Value, Tensor] = {v: t.detach() for v, t in known.items() if t is not None}
-        device = next((t.device for t in constants.values()), torch.device("cpu"))
         _check_size(values, inputs, device)
         with torch.inference_mode(False), torch.no_grad(), device:
             for value in (v for v in values if isinstance(v, Prepared) and constants.keys() >= {*v.constants}):
@@ -147,9 +173,20 @@ def _inputs(before: Value, after: Value) -> dict[Value, None]:
     return dict.fromkeys(reached)
 
 
+def _small(before: Value, after: Value, device: torch.device) -> Pair:
+    """Both values, or some rows of them that can be checked, where the whole is too large."""
+    inputs = _inputs(before, after)
+    for pair in itertools.chain([(before, after)], samples((before, after), inputs)):
+        with contextlib.suppress(_TooLargeError):
+            drawn = _inputs(*pair)
+            _check_size([*below(pair, drawn)], drawn, device)
+            return pair
+    return before, after
+
+
 def _check_size(values: Sequence[Value], inputs: Mapping[Value, None], device: torch.device) -> None:
     flops = sum(2 * v.elements * math.prod(v.summed) for v in values if isinstance(v, Product))
-    elements = sum(v.elements for v in (*values, *inputs))
+    elements = sum(v.elements for v in (*values, *inputs) if not isinstance(v, View))
     if not all(v.readable for v in (*values, *inputs)):
         raise _UncheckedError("it has values that only PyTorch takes")
     if flops > _MOST_FLOPS.get(device.type, 0) or elements > _MOST_ELEMENTS.get(device.type, 0):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
+from autosched.tracing.fusion.regions import below
 from autosched.tracing.operators.parts import stored_part
 from autosched.tracing.values.values import (
     Arange,
@@ -61,6 +62,14 @@ def key_of(value: Value, number: Callable[[Value], Hashable]) -> Hashable:
         case _:
             return id(value)
     return type(value), value.shape, value.dtype, value.strides, own, operands
+
+
+def numbered(results: Sequence[Value], known: dict[Hashable, int]) -> tuple[int, ...]:
+    """The numbers of the results' terms: equal for equal ones; new ones are added to the `known`."""
+    numbers: dict[Value, int] = {}
+    for value in below(results):
+        numbers[value] = known.setdefault(key_of(value, numbers.__getitem__), len(known))
+    return tuple(numbers[r] for r in results)
 
 
 def with_operands(value: Value, of: Callable[[Value], Value], operations: Operations | None = None) -> Value:

@@ -208,8 +208,8 @@ class Gated(nn.Module):
         super().__init__()
         self.gate, self.up = nn.Linear(32, 48, bias=False), nn.Linear(32, 48, bias=False)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.gate(x), self.up(x)
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        return (self.gate(x) * self.up(x),)
 
 
 def test_values_of_weights_are_computed_once(isolated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_values_of_weights_are_computed_once(isolated: Any, tmp_path: Path, monk
     given = [str(path), str(tmp_path / "given"), str(tmp_path / "made")]
     done = isolated("-c", _PREPARED, *given, "Gated", "_COMPUTED")
     assert done.returncode == 0, done.stderr
-    for made, factor in zip(torch.load(tmp_path / "made"), (1, 1, 2), strict=True):
+    for made, factor in zip(torch.load(tmp_path / "made"), (1, 1, 4), strict=True):
         for got, expected in zip(made, model(x), strict=True):
             torch.testing.assert_close(got, factor * expected.detach(), rtol=1e-2, atol=1e-2)
 

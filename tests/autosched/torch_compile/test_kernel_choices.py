@@ -180,6 +180,32 @@ def test_the_faster_one_of_two_cuts_in_place_is_launched_from_then_on(in_one: Tr
     torch.testing.assert_close(again(*inputs), perceptron(*inputs), rtol=1e-4, atol=1e-4)
 
 
+def test_cuts_of_functions_that_begin_alike_are_noted_beside_each_other(in_one: TracedKernel) -> None:
+    """Neither is timed again when the other one was."""
+
+    def late(kernel: TracedKernel) -> Call:
+        def call(*inputs: Tensor) -> list[Tensor]:
+            time.sleep(2e-3 * (len(kernel.kernels) == 1))
+            return [kernel.computed(*inputs)]
+
+        return call
+
+    def flipped(x: Tensor, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return x, perceptron(x, w, v)
+
+    inputs = torch.empty(64, 16), torch.empty(16, 64), torch.empty(64, 16)
+    found = chosen(in_one, Place(late), no_rivals)
+    other = loaded_of(autosched.trace(flipped, *inputs), {**in_one.by_key, **found.kernels})
+    assert isinstance(other, TracedKernel)
+    assert other.by_key.keys() == in_one.by_key.keys()
+    again = chosen(other, Place(late), no_rivals)
+    assert again.kernels, "the other function's note is none of this one"
+    for function, cut in ((in_one, found.kernel.traced), (other, again.kernel.traced)):
+        known = function.with_kernels(again.kernels)
+        assert with_chosen(known).traced is cut
+        assert not chosen(known, Place(lambda _: pytest.fail("a cut is timed again")), no_rivals).kernels
+
+
 def test_a_cut_that_takes_much_longer_by_its_sum_is_not_timed(in_one: TracedKernel) -> None:
     longer = {
         key: k.noted(replace(k.record, measurement=replace(k.record.measurement, latencies_s=(1e-3,))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,9 +17,11 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind
 from autosched.torch_compile.segments import DividedGraph
-from autosched.tracing import TracedFunction
+from autosched.tracing import TracedFunction, TracedKernel
+from autosched.tracing.callables.changed_weights import RefusedWarning
 from autosched.tracing.capture.capture import Numerics, Weights
-from untuned import rewritten_replay
+from search_spaces import Target
+from untuned import rewritten_replay, untuned_kernels
 
 SIZE = 64
 RULE = "norm into product"
@@ -100,12 +103,47 @@ def test_weights_are_prepared_where_there_is_memory_for_them(
     reports: list[GraphReport] = []
     a, b = nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)
 
-    def function(x: Tensor) -> tuple[Tensor, Tensor]:
-        return a(x), b(x)
+    def function(x: Tensor) -> Tensor:
+        return a(x) * b(x)
 
     x = torch.randn(4, 16)
     with torch.no_grad():
         made = torch.compile(function, backend=backend_of(Options(share_weights=shared), reports.append))(x)
         torch.testing.assert_close(made, function(x))
     (report,) = reports
-    assert bool(report.parts[0].rewrites) == rewritten
+    (text,) = report.parts[0].rewrites
+    assert text.startswith("taken: " if rewritten else "refused: ")
+    assert ("GB of weights" in text) != rewritten
+
+
+def folded_replay(traced: TracedFunction, target: Target, **_: Any) -> TracedKernel:
+    """Any kernels, of a cut that combines weights where there is one."""
+    traced = traced.for_target(target)
+    kernels = untuned_kernels([w for cut in traced.cuts for w in cut.workloads], target)
+    return TracedKernel(next((cut for cut in traced.cuts if cut.folds), traced), kernels, cuts=traced.cuts)
+
+
+def test_weights_that_are_loaded_later_are_judged_too(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small changes, and then, in one layer, a product of weights that float16 does not hold."""
+    monkeypatch.setattr(graph_compiler, "replay", folded_replay)
+    reports: list[GraphReport] = []
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend=backend_of(Options(numerics="fold"), reports.append), dynamic=False)
+    x = torch.randn(6, SIZE).half()
+    x[:, 0] = 0
+
+    def check() -> None:
+        torch.testing.assert_close(compiled(x), model(x), rtol=2e-2, atol=2e-2)
+
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", RefusedWarning)
+        check()
+        assert any(text.startswith(f"taken: {RULE}") for part in reports[0].parts for text in part.rewrites)
+        model.load_state_dict({name: 0.5 * tensor for name, tensor in model.state_dict().items()})
+        check()
+        changed = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        changed["0.norm.weight"][0], changed["0.up.weight"][:, 0] = 512.0, 256.0
+        model.load_state_dict(changed)
+        with pytest.warns(RefusedWarning, match=f"{RULE}.*no finite numbers any more"):
+            check()
+        check()

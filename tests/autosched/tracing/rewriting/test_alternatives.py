@@ -284,3 +284,28 @@ def test_views_in_another_order_are_no_slices() -> None:
         made, right = kernel_of(cut)(x), function(x)
         torch.testing.assert_close(made, right)
         assert places([x], made) == places([x], right)
+
+
+def test_rewrites_whose_cost_is_far_above_the_least_are_named_and_not_measured() -> None:
+    traced = autosched.trace(lambda x: (x @ W[0]) * (x @ W[1]), torch.randn(4, 8))
+    assert traced.worth_measuring is traced
+    written = [cut for cut in traced.cuts if not cut.rewrites]
+    for cut in traced.cuts:
+        vars(cut)["cost"] = 1e9 if cut in written else 5e9
+    found = traced.worth_measuring
+    assert not any(cut.rewrites for cut in found.cuts)
+    (text,) = found.refused
+    assert text.startswith("refused: products of one operand (test_alternatives.py:")
+    assert text.endswith("estimated at 5.00 of the least cost")
+
+
+def test_of_many_cuts_the_cheapest_and_what_was_written_are_measured() -> None:
+    traced = autosched.trace(lambda x: (x @ W[0]) * (x @ W[1]), torch.randn(4, 8))
+    (rewritten, *_) = (cut for cut in traced.cuts if cut.rewrites)
+    many = replace(traced, other_cuts=tuple(replace(rewritten, rewrites=(str(n),)) for n in range(20)))
+    vars(many)["cost"] = 1.4e9
+    for number, cut in enumerate(many.other_cuts):
+        vars(cut)["cost"] = 1e9 + number * 1e6
+    found = many.worth_measuring
+    assert [cut.rewrites for cut in found.cuts] == [(), *((str(n),) for n in range(8))]
+    assert len(found.refused) == 12

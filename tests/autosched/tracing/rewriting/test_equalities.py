@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autosched.tracing.fusion.regions import below
-from autosched.tracing.rewriting.alternatives import Rewrite, alternative, alternatives, rewrites_of
+from autosched.tracing.rewriting.alternatives import Alternative, Rewrite, alternative, alternatives, rewrites_of
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.evaluation import evaluated
 from autosched.tracing.rewriting.examples import leaf, pointwise
@@ -150,3 +150,42 @@ def test_what_rules_add_is_bounded(made: Terms) -> None:
     assert len(equalities) <= len(made.values) + 2000 + 2
     for other in alternatives(made.values, [rule]):
         assert have_same_elements(other.results, made.values)
+
+
+def exponential_of_negated(x: Value) -> Value:
+    return pointwise(exponential, pointwise(negated, x))
+
+
+def rule_of(name: str, *pairs: tuple[Value, Value]) -> Rule:
+    """A rule that knows some equal values once they are there."""
+    return Rule(name, "", "same", lambda known: [Match((p,)) for p in pairs if p[0] in known], lambda _: [])
+
+
+def names(other: Alternative) -> str:
+    return " ".join(r.rule.name for r in other.rewrites)
+
+
+def test_rules_are_tried_together_all_but_one_and_alone() -> None:
+    leaves = [leaf(name, (2,)) for name in "abc"]
+    results = [pointwise(exponential, each) for each in leaves]
+    rules = [rule_of(each.name, (v, exponential_of_negated(each))) for v, each in zip(results, leaves, strict=True)]
+    assert [names(a) for a in alternatives(results, rules)] == ["a b c", "b c", "a c", "a b", "a", "b", "c"]
+    # Of two rules one is all but the other.
+    assert [names(a) for a in alternatives(results, rules[:2])] == ["a b", "b", "a"]
+
+
+def test_a_rewrite_that_undoes_another_is_not_taken() -> None:
+    """exp(a) → -(-a) → exp(-b) → exp(a), by rules that say so."""
+    a, b = leaf("a", (2,)), leaf("b", (2,))
+    written, outer, inner = pointwise(exponential, a), pointwise(negated, pointwise(negated, a)), pointwise(negated, b)
+    there, back = rule_of("there", (written, outer)), rule_of("back", (inner, a))
+    around = rule_of("around", (outer, pointwise(exponential, inner)))
+    assert [names(a) for a in alternatives([written], [there, around])] == ["around", "there"]
+    assert [names(a) for a in alternatives([written], [there, around, back])] == ["there"]
+
+
+def test_equal_alternatives_are_one() -> None:
+    a = leaf("a", (2,))
+    written = pointwise(exponential, a)
+    same = [rule_of(name, (written, exponential_of_negated(a))) for name in "ab"]
+    assert len(alternatives([written], same)) == 1

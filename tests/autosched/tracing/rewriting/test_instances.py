@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 import torch
 from torch import Tensor
 
 import autosched
-from autosched.tracing.operators.rules import Result
+from autosched.tracing.operators.rules import Result, reshape
 from autosched.tracing.rewriting.examples import leaf, matmul, pointwise
 from autosched.tracing.rewriting.instances import why_refused
 from autosched.tracing.rewriting.rule import Match
@@ -80,12 +83,32 @@ def test_constants_without_data_are_a_reason() -> None:
     assert found == "not checked: the elements of w are not known yet"
 
 
-def test_large_ones_are_not_checked_and_say_so() -> None:
+def test_large_weights_are_not_checked_and_say_so() -> None:
     size = 1 << 13
     x, w, s = leaf("x", (size, size)), leaf("w", (size, size), constant=True), leaf("s", (size,), constant=True)
     pair = pointwise(ex.mul, matmul(x, w), s), matmul(x, pointwise(ex.mul, w, s))
     found = why_refused(RULE, Match((pair,)), lambda v: torch.empty(()).expand(v.shape)) or ""
     assert found.startswith("not checked: it has 2.2e+12 multiplications and additions")
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e38])
+@pytest.mark.parametrize("batched", [False, True])
+def test_many_rows_are_judged_by_some_of_them(scale: float, batched: bool) -> None:
+    """Rows in their own dimension, or with those of other batches in one; weights by their last elements."""
+    rows, size = 1 << 16, 256
+    w, s = leaf("w", (size, size), constant=True), leaf("s", (size,), constant=True)
+    x: Value = leaf("x", (64, rows // 64, size) if batched else (rows, size))
+    x = reshape(x, (rows, size)) if batched else x
+    column = torch.ones(size)
+    column[-1] = scale
+    data = {w: torch.randn(size, size, generator=torch.Generator().manual_seed(0)), s: column}
+    # The scale and its inverse: in weights they have no finite products.
+    before = pointwise(ex.mul, matmul(pointwise(lambda e: ex.mul(e, ex.Literal(1e-10)), x), w), s)
+    wide = pointwise(lambda e, t: ex.mul(ex.mul(e, t), ex.mul(t, ex.Literal(1e10))), w, s)
+    after = pointwise(ex.div, matmul(pointwise(lambda e: ex.mul(e, ex.Literal(1e-20)), x), wide), s)
+    found = why_refused(RULE, Match(((before, after),)), data.get) or ""
+    assert found.startswith("with usual inputs, " if scale > 1 else "")
+    assert bool(found) == (scale > 1)
 
 
 def test_large_sums_in_another_order_have_the_bound_of_their_rule() -> None:
@@ -105,6 +128,9 @@ def test_traced_functions_name_what_was_refused_and_do_without() -> None:
 
     traced = autosched.trace(function, torch.randn(6, 32).half(), numerics="fold")
     (refused,) = traced.refused
-    assert refused.startswith("refused: norm into product: mm_sums: with usual inputs, ")
+    # The user's line, before → after, and the reason.
+    assert re.match(
+        r"refused: norm into product \(test_instances.py:\d+: return .*@ weight\): .* → .*: with usual", refused
+    )
     assert "no finite numbers any more" in refused
     assert not any(cut.rewrites for cut in traced.cuts)

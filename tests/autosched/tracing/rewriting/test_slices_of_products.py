@@ -113,3 +113,11 @@ def test_a_last_block_is_computed_for_the_last_position_alone() -> None:
     torch.testing.assert_close(result, expected)
     assert result.stride() == expected.stride()
     assert max(w.flops for w in cut.launched) < 2 * 2 * 2 * 32 * 48
+
+
+def test_convolutions_are_of_the_images_that_are_read() -> None:
+    images, weight = torch.randn(5, 3, 8, 8), torch.randn(4, 3, 3, 3)
+    found = right_alternatives(lambda x, w: F.conv2d(x, w, padding=1)[:2].relu(), [images, weight], "eager")[0]
+    assert [shape[0] for shape in products(found.results)] == [2]
+    (rows,) = right_alternatives(lambda x, w: F.conv2d(x, w, padding=1)[:, :, 2:].relu(), [images, weight], "eager")
+    assert products(rows.results) == [(5, 4, 6, 8)]
