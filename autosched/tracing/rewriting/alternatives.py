@@ -162,7 +162,8 @@ def alternatives(
     laid_out: bool = False,
     most: int = 4,
 ) -> list[Alternative]:
-    """At most so many other ways to compute the results: with all rewrites, and with those of each rule alone.
+    """At most so many other ways to compute the results: with all rewrites, also without those of rules that take
+    apart what others merge, and with those of each rule alone.
 
     `why_refused`: of a rewrite that is not to be used, nor what is made of it. `laid_out`: the results are where
     PyTorch's are, and share memory with others only where those do.
@@ -172,6 +173,7 @@ def alternatives(
     found = [r for r in every if not r.all & refused]
     given = set(below(results))
     alone = [[r for r in found if {n.rule for n in r.all} == {rule}] for rule in dict.fromkeys(r.rule for r in found)]
-    sets = [found, *(alone if len(alone) > 1 else [])]
+    undivided = [r for r in found if not any(n.rule.divides for n in r.all)]
+    sets = [*([undivided] if len(undivided) < len(found) else []), found, *(alone if len(alone) > 1 else [])]
     made = [a for each in sets if each and (a := alternative(results, equalities, each)) is not None]
     return [replace(a, results=with_prepared(a.results, given)) for a in made[:most]]

@@ -37,7 +37,8 @@ class Rule:
 
     `name`: that of its module, in words. `text`: before → after, for people. `exactness`: of the results. `matches`:
     the places where it applies now. For the tests of all rules, functions of four sizes: `example`, and `others`, to
-    which it applies, and `refused`, next to its condition, to which it does not.
+    which it applies, and `refused`, next to its condition, to which it does not. `divides`: True if it may take apart
+    what other rules merge.
     """
 
     name: str
@@ -47,3 +48,4 @@ class Rule:
     example: Example
     others: tuple[Example, ...] = ()
     refused: tuple[Example, ...] = ()
+    divides: bool = False
