@@ -107,6 +107,16 @@ def rounds(value: Value) -> bool:
     return False
 
 
+def placed(value: Value, through: Sequence[Value]) -> Value:
+    """The value with these views and roundings, outermost first, in the place of what they are of."""
+    for each in reversed(through):
+        if isinstance(each, View):
+            value = replace(each, name=f"{each.name}_of_{value.name}", argument=value)
+        elif isinstance(each, Pointwise):
+            value = replace(each, name=f"{each.name}_of_{value.name}", arguments=(value,))
+    return value
+
+
 def _as_in(value: Value, view: View) -> Value:
     return replace(view, argument=value, dtype=value.dtype)
 

@@ -162,8 +162,8 @@ def alternatives(
     laid_out: bool = False,
     most: int = 4,
 ) -> list[Alternative]:
-    """At most so many other ways to compute the results: with all rewrites, also without those of rules that take
-    apart what others merge, and with those of each rule alone.
+    """At most so many other ways to compute the results: with all rewrites, and with those of each rule alone. Rewrites
+    that take apart what others merge are in one more, with all others.
 
     `why_refused`: of a rewrite that is not to be used, nor what is made of it. `laid_out`: the results are where
     PyTorch's are, and share memory with others only where those do.
@@ -172,8 +172,19 @@ def alternatives(
     refused = {r for r in every if why_refused(r) is not None}
     found = [r for r in every if not r.all & refused]
     given = set(below(results))
-    alone = [[r for r in found if {n.rule for n in r.all} == {rule}] for rule in dict.fromkeys(r.rule for r in found)]
-    undivided = [r for r in found if not any(n.rule.divides for n in r.all)]
-    sets = [*([undivided] if len(undivided) < len(found) else []), found, *(alone if len(alone) > 1 else [])]
+    merging = [r for r in found if not any(n.rule.divides for n in r.all)]
+    rules_used = dict.fromkeys(r.rule for r in merging)
+    alone = [[r for r in merging if {n.rule for n in r.all} == {rule}] for rule in rules_used]
+    sets = [*[merging, *(alone if len(alone) > 1 else [])][:most], found]
     made = [a for each in sets if each and (a := alternative(results, equalities, each)) is not None]
-    return [replace(a, results=with_prepared(a.results, given)) for a in made[:most]]
+    return [replace(a, results=with_prepared(a.results, given)) for a in _different(results, made)]
+
+
+def _different(results: Sequence[Value], others: Sequence[Alternative]) -> list[Alternative]:
+    """Those with other terms than the results and those before: what one rule merges, another may split again."""
+    terms = Equalities([*results, *(r for other in others for r in other.results)], 0)
+    found: dict[tuple[int, ...], Alternative] = {}
+    for other in others:
+        found.setdefault(tuple(map(terms.number, other.results)), other)
+    found.pop(tuple(map(terms.number, results)), None)
+    return list(found.values())

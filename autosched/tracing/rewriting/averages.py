@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from autosched.tracing.operators.rules import Result, reshape
 from autosched.tracing.operators.view_translation import permute, piece
-from autosched.tracing.rewriting.affine import Affine, Readers, affine, combined, rounds
+from autosched.tracing.rewriting.affine import Affine, Readers, affine, combined, placed, rounds
 from autosched.tracing.rewriting.contractions.loops import LoopCutError, LoopIndex, Loops
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.rule import Match
@@ -66,7 +66,7 @@ class _Layer:
         if split is None or other is None or split.shift is None or not is_constant(split.shift):
             return
         if (line := self._line(split.shift, index)) is not None:
-            layer = replace(self.product, name=f"{self.product.name}_unbiased", a=self._input(other))
+            layer = replace(self.product, name=f"{self.product.name}_unbiased", a=placed(other, self.through))
             yield Match(tuple(self._pairs(equalities, readers, layer, self._behind(line))))
 
     def _line(self, shift: Value, index: LoopIndex) -> Value | None:
@@ -90,15 +90,6 @@ class _Layer:
     def _feature(self) -> int:
         """The dimension of the input that the layer sums over."""
         return len(self.index) - (summed_place(self.product) or 0)
-
-    def _input(self, averages: Value) -> Value:
-        for value in reversed(self.through):
-            name = f"{value.name}_unbiased"
-            if isinstance(value, View):
-                averages = replace(value, name=name, argument=averages)
-            elif isinstance(value, Pointwise):
-                averages = replace(value, name=name, arguments=(averages,))
-        return averages
 
     def _behind(self, line: Value) -> Value:
         """The sums of products that a constant along the features contributes to the channels of the result."""

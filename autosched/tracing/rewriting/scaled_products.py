@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autosched.tracing.operators.rules import Result, reshape
-from autosched.tracing.rewriting.affine import Affine, regroups
+from autosched.tracing.rewriting.affine import Affine, Readers, regroups
+from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.scaled_weights import scaled
 from autosched.tracing.rewriting.terms import is_constant
-from autosched.tracing.values.values import Product, Value, View
+from autosched.tracing.values.values import Pointwise, Product, Value, View
 from autosched.tracing.values.views import Reshape
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression
@@ -26,9 +27,22 @@ def channels_of(product: Product) -> tuple[int, ...]:
     return found if alone or grouped else ()
 
 
+def behind(equalities: Equalities, readers: Readers, product: Product) -> list[Value]:
+    """The pointwise values computed from a product, each the only reader of the one before; the last one first."""
+    found: list[Value] = []
+    here: Value = product
+    while equalities.number(here) not in equalities.results:
+        new = readers.get(equalities.number(here), ())
+        if len(new) != 1 or not isinstance(new[0], Pointwise | View):
+            break
+        here = new[0]
+        found.append(here)
+    return [v for v in reversed(found) if isinstance(v, Pointwise)]
+
+
 def is_of_channels(found: Affine, product: Product, channels: Sequence[int]) -> bool:
     """True for a function of the product, or of the view of it in which groups and channels are one dimension."""
-    core = _regrouped(found.core, found.place)
+    core = regrouped(found.core, found.place)
     if len(channels) == 1:
         return core is product
     whole = math.prod(product.shape[d] for d in channels), *product.shape[channels[-1] + 1 :]
@@ -36,7 +50,7 @@ def is_of_channels(found: Affine, product: Product, channels: Sequence[int]) -> 
     return as_one and core.shape[-found.place :] == whole
 
 
-def _regrouped(core: Value, place: int) -> Value:
+def regrouped(core: Value, place: int) -> Value:
     """The value of which a function of channels is made, with its other dimensions as they are there."""
     while isinstance(core, View) and regroups(core, place):
         core = core.argument

@@ -43,9 +43,11 @@ def unshifted(equalities: Equalities) -> Iterator[Unshifted]:
     for value in equalities.terms():
         if (found := _lowered(equalities, value)) is None:
             continue
-        split = Splitting.along_dims(found.scores, found.maximum.dims)
-        if split is not None and _are_read_here_alone(equalities, readers, found, split):
-            yield Unshifted((value, found.of(split.rest)), split)
+        # Also of the forms that other rules have found.
+        for scores in equalities.forms(found.scores):
+            split = Splitting.along_dims(scores, found.maximum.dims)
+            if split is not None and _are_read_here_alone(equalities, readers, found, split):
+                yield Unshifted((value, found.of(split.rest)), split)
 
 
 def _lowered(equalities: Equalities, value: Value) -> _Lowered | None:

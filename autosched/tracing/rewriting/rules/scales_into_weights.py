@@ -24,13 +24,13 @@ from collections.abc import Iterator, Sequence
 
 from autosched.tracing.operators.rules import Result
 from autosched.tracing.operators.view_translation import permute
-from autosched.tracing.rewriting.affine import Readers, affine, is_merged
+from autosched.tracing.rewriting.affine import affine, is_merged
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.examples import leaf, matmul, pointwise
 from autosched.tracing.rewriting.rule import Match, Rule
-from autosched.tracing.rewriting.scaled_products import channels_of, folded, is_of_channels
+from autosched.tracing.rewriting.scaled_products import behind, channels_of, folded, is_of_channels
 from autosched.tracing.rewriting.terms import is_constant
-from autosched.tracing.values.values import Pointwise, Product, Value, View
+from autosched.tracing.values.values import Product, Value
 from search_spaces.workloads.expressions import expression as ex
 
 
@@ -42,25 +42,12 @@ def _matches(equalities: Equalities) -> Iterator[Match]:
         if not (channels := channels_of(product)):
             continue
         place = len(product.shape) - channels[-1]
-        for value in _behind(equalities, readers, product):
+        for value in behind(equalities, readers, product):
             found = affine(equalities, value, place, to_product=True)
             scales = found.scale is not None and is_constant(found.scale)
             if scales and is_of_channels(found, product, channels):
                 yield Match(((value, folded(value, found, product, channels)),))
                 break
-
-
-def _behind(equalities: Equalities, readers: Readers, product: Product) -> list[Value]:
-    """The pointwise values computed from a product, each the only reader of the one before; the last one first."""
-    found: list[Value] = []
-    here: Value = product
-    while equalities.number(here) not in equalities.results:
-        new = readers.get(equalities.number(here), ())
-        if len(new) != 1 or not isinstance(new[0], Pointwise | View):
-            break
-        here = new[0]
-        found.append(here)
-    return [v for v in reversed(found) if isinstance(v, Pointwise)]
 
 
 def _product(sizes: Sequence[int]) -> tuple[Value, int]:
