@@ -1,17 +1,17 @@
 """Values as a rest and a shift that does not vary along some loops: a bias of keys along the keys.
 
 The shift is found through views, roundings, scales that do not vary either, masks of -infinity, which no finite shift
-changes, and products, of one operand of which it is then a part.
+changes, and a product, of one operand of which it is then a part. One product only, as that is computed anew.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autosched.tracing.operators.rules import Result
-from autosched.tracing.rewriting.affine import computed
+from autosched.tracing.rewriting.affine import computed, rounds
 from autosched.tracing.rewriting.contractions.loops import LoopCutError, LoopIndex, Loops, broadcast
 from autosched.tracing.rewriting.terms import is_constant
 from autosched.tracing.values.values import Pointwise, Product, Value, View, placeholder
@@ -23,8 +23,8 @@ from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import distinct
 
 _MASK = Literal(float("-inf"))
-# Values between the outermost and the sum: beyond, there is more than one layer of a model.
-_DEEPEST = 24
+# Values that are looked at: beyond, there is more than one layer of a model.
+_MOST_VALUES = 64
 
 # The rest and the shift of an expression.
 _Terms = tuple[Expression, Expression | None]
@@ -46,14 +46,19 @@ class Split:
     @property
     def of_a_layer(self) -> bool:
         """True for the bias of a layer: a constant that is added to a product with constants."""
-        layer = any(isinstance(v, Product) and is_constant(v.b) for v in self.through[-1].operands)
-        return layer and is_constant(self.summand)
+        return is_constant(self.summand) and any(map(_is_layer, self.through[-1].operands))
 
     @property
     def dear(self) -> tuple[Value, ...]:
-        """The values down to the last product that is computed anew."""
+        """The values down to the product that is computed anew."""
         products = [n for n, v in enumerate(self.through) if isinstance(v, Product)]
         return self.through[: products[-1] + 1] if products else ()
+
+
+def _is_layer(value: Value) -> bool:
+    while isinstance(value, View) or rounds(value):
+        (value,) = value.operands
+    return isinstance(value, Product) and is_constant(value.b)
 
 
 @dataclass(eq=False)
@@ -62,6 +67,7 @@ class Splitting:
 
     loops: Loops
     along: Sequence[int]
+    _tried: set[Value] = field(default_factory=set)
 
     @staticmethod
     def along_dims(value: Value, dims: Sequence[int]) -> Split | None:
@@ -70,32 +76,39 @@ class Splitting:
         index = tuple(loops.new(n) for n in value.shape)
         return Splitting(loops, [loop for d in dims for loop in index[d]]).split(value, index)
 
-    def split(self, value: Value, index: LoopIndex, depth: int = 0) -> Split | None:
-        if depth > _DEEPEST or not is_float(value.dtype) or not self._has(*index):
+    def split(self, value: Value, index: LoopIndex, within: bool = False) -> Split | None:
+        """The value as a rest and a shift; None where none is known. `within`: it is an operand of a product."""
+        if (
+            value in self._tried
+            or len(self._tried) > _MOST_VALUES
+            or not is_float(value.dtype)
+            or not self._has(*index)
+        ):
             return None
+        self._tried.add(value)
         try:
             match value:
                 case View(argument=argument, kind=kind):
-                    inner = self.split(argument, self._through(kind, index, argument.shape), depth + 1)
+                    inner = self.split(argument, self._through(kind, index, argument.shape), within)
                     return None if inner is None else _viewed(value, inner)
-                case Product():
-                    return self._product(value, index, depth)
+                case Product() if not within:
+                    return self._product(value, index)
                 case Pointwise(arguments=arguments):
-                    return _Expressions(self, value, index, depth, [*arguments]).split()
+                    return _Expressions(self, value, index, within, [*arguments]).split()
         except LoopCutError:
             pass
         return None
 
-    def varies(self, value: Value, index: LoopIndex) -> bool:
+    def varies(self, value: Value, index: LoopIndex, depth: int = 0) -> bool:
         """False for a value that is known to be the same along the loops."""
-        if not self._has(*index):
-            return False
+        if depth > _MOST_VALUES or not self._has(*index):
+            return depth > _MOST_VALUES
         try:
             match value:
                 case View(argument=argument, kind=kind):
-                    return self.varies(argument, self._through(kind, index, argument.shape))
+                    return self.varies(argument, self._through(kind, index, argument.shape), depth + 1)
                 case Pointwise(arguments=arguments):
-                    return any(self.varies(a, broadcast(index, a.shape)) for a in arguments)
+                    return any(self.varies(a, broadcast(index, a.shape), depth + 1) for a in arguments)
         except LoopCutError:
             pass
         return True
@@ -113,14 +126,14 @@ class Splitting:
                 return (*index[:dim], self.loops.new(source[dim]), *index[dim + 1 :])
         return self.loops.through(kind, index, source)
 
-    def _product(self, value: Product, index: LoopIndex, depth: int) -> Split | None:
+    def _product(self, value: Product, index: LoopIndex) -> Split | None:
         """Of a product less a part of the operand that alone varies along the loops."""
         each = [*index, *(self.loops.new(n) for n in value.summed)]
         a, b = (tuple(each[n] for n in own) for own in (value.a_loops, value.b_loops))
         first, second = self._has(*a), self._has(*b)
         if first == second:
             return None
-        inner = self.split(value.a, a, depth + 1) if first else self.split(value.b, b, depth + 1)
+        inner = self.split(value.a, a, True) if first else self.split(value.b, b, True)
         if inner is None:
             return None
         name = f"{value.name}_unshifted"
@@ -143,7 +156,7 @@ class _Expressions:
     splitting: Splitting
     value: Pointwise
     index: LoopIndex
-    depth: int
+    within: bool
     arguments: list[Value]
     inner: Split | None = None
 
@@ -189,7 +202,7 @@ class _Expressions:
         return None
 
     def _argument(self, argument: Value) -> _Terms | None:
-        inner = self.splitting.split(argument, broadcast(self.index, argument.shape), self.depth + 1)
+        inner = self.splitting.split(argument, broadcast(self.index, argument.shape), self.within)
         if inner is None:
             return None
         self.inner = inner

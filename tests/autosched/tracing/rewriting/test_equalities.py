@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
