@@ -23,9 +23,13 @@ from autosched.tracing.callables.identity import key_of
 from autosched.tracing.callables.preparation import Preparation
 from autosched.tracing.callables.stored import as_bytes, from_bytes
 from autosched.tracing.fusion.partition import Step
+from autosched.tracing.rewriting.alternatives import alternatives
 from autosched.tracing.rewriting.evaluation import prepared
-from autosched.tracing.values.values import Fallback, Joined, Prepared
+from autosched.tracing.rewriting.examples import leaf, pointwise
+from autosched.tracing.rewriting.rule import Match, Rule
+from autosched.tracing.values.values import Fallback, Joined, Prepared, Value
 from program_check import places
+from search_spaces.workloads.expressions.expression import Literal, div, mul
 from untuned import untuned_kernels
 
 W = torch.randn(4, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -284,3 +288,36 @@ def test_views_in_another_order_are_no_slices() -> None:
         made, right = kernel_of(cut)(x), function(x)
         torch.testing.assert_close(made, right)
         assert places([x], made) == places([x], right)
+
+
+def test_products_with_other_constants_join_those_that_were_merged_before() -> None:
+    """Adapters of queries and values, which no keys have: all three stay one product."""
+    down, up = torch.randn(2, 64, 4), torch.randn(2, 4, 64)
+    weights = torch.randn(3, 64, 64)
+
+    def function(x: Tensor) -> Tensor:
+        q, k, v = (x @ w for w in weights)
+        return (q + x @ down[0] @ up[0]) * k * (v + x @ down[1] @ up[1])
+
+    traced = autosched.trace(function, torch.randn(64, 64), numerics="fold")
+    assert min(sum(bool(w.contracted) for w in cut.workloads) for cut in traced.cuts) == 1
+
+
+def times(x: Value, number: float) -> Value:
+    return pointwise(lambda e: mul(e, Literal(number)), x)
+
+
+def test_alternatives_of_equal_terms_are_listed_once() -> None:
+    """What is replaced as a whole, whether or not it is replaced within as well."""
+    x = leaf("x", (4,))
+    inner = times(x, 0.5)
+    outer = times(inner, 4.0)
+    other = pointwise(lambda e: div(e, Literal(2.0)), x)
+    pairs = (outer, times(x, 2.0)), (inner, other)
+    rules = [
+        Rule(f"rule {n}", "", "same", lambda _, pair=pair: [Match((pair,))], lambda _: [])
+        for n, pair in enumerate(pairs)
+    ]
+    whole, within = alternatives([outer], rules)
+    assert whole.results[0].operands == (x,)
+    assert within.results[0].operands[0] is not inner
