@@ -32,7 +32,7 @@ def pointwise(combine: Callable[..., Expression], *arguments: Value, name: str =
 
 
 def exponentials(scores: Value) -> Value:
-    """Those of scores less their maximum along the last dimension."""
+    """Exponentials of scores less their maximum along the last dimension."""
     return pointwise(lambda e: ex.call("exp", e), pointwise(ex.sub, scores, _folded("max", scores), name="lowered"))
 
 

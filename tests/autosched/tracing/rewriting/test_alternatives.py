@@ -290,19 +290,6 @@ def test_views_in_another_order_are_no_slices() -> None:
         assert places([x], made) == places([x], right)
 
 
-def test_products_with_other_constants_join_those_that_were_merged_before() -> None:
-    """Adapters of queries and values, which no keys have: all three stay one product."""
-    down, up = torch.randn(2, 64, 4), torch.randn(2, 4, 64)
-    weights = torch.randn(3, 64, 64)
-
-    def function(x: Tensor) -> Tensor:
-        q, k, v = (x @ w for w in weights)
-        return (q + x @ down[0] @ up[0]) * k * (v + x @ down[1] @ up[1])
-
-    traced = autosched.trace(function, torch.randn(64, 64), numerics="fold")
-    assert min(sum(bool(w.contracted) for w in cut.workloads) for cut in traced.cuts) == 1
-
-
 def times(x: Value, number: float) -> Value:
     return pointwise(lambda e: mul(e, Literal(number)), x)
 
