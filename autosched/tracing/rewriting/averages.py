@@ -65,6 +65,8 @@ class _Layer:
             return
         if split is None or other is None or split.shift is None or not is_constant(split.shift):
             return
+        if not equalities.results.isdisjoint(map(equalities.number, split.through)):
+            return
         if (line := self._line(split.shift, index)) is not None:
             layer = replace(self.product, name=f"{self.product.name}_unbiased", a=placed(other, self.through))
             yield Match(tuple(self._pairs(equalities, readers, layer, self._behind(line))))

@@ -119,7 +119,7 @@ def test_rows_without_any_key_are_as_before() -> None:
 
 
 def test_results_show_biases() -> None:
-    """Scores, keys and averages that are returned, and a softmax that is 0 where a row has no key."""
+    """Keys, values and averages that are returned, and a softmax that is 0 where a row has no key."""
     model, x = of(Separate()), torch.randn(2, 6, 32)
     assert isinstance(model, Separate)
 
@@ -128,13 +128,17 @@ def test_results_show_biases() -> None:
         averages = ((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2)
         return k, averages, model.o(averages)
 
+    def cached(x: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = model.heads(x)
+        return k, v, model.o(((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2))
+
     def zero(x: Tensor) -> Tensor:
         q, k, v = model.heads(x)
         weights = (q @ k.mT).tanh().softmax(-1)
         return model.o((torch.where(x[:, None, :, :1] > 0, weights, 0) @ v).transpose(1, 2).flatten(2))
 
     with torch.no_grad():
-        for function in (returned, zero):
+        for function in (returned, cached, zero):
             assert not cuts_by(BIASES, function, x)
 
 
