@@ -107,6 +107,16 @@ def rounds(value: Value) -> bool:
     return False
 
 
+def placed(value: Value, through: Sequence[Value]) -> Value:
+    """The value with these views and roundings, outermost first, in the place of what they are of."""
+    for each in reversed(through):
+        if isinstance(each, View):
+            value = replace(each, name=f"{each.name}_of_{value.name}", argument=value)
+        elif isinstance(each, Pointwise):
+            value = replace(each, name=f"{each.name}_of_{value.name}", arguments=(value,))
+    return value
+
+
 def _as_in(value: Value, view: View) -> Value:
     return replace(view, argument=value, dtype=value.dtype)
 
@@ -268,7 +278,8 @@ def _column(here: _Peeling, part: Expression) -> Value | None:
         if not is_constant(argument):
             return None
         lines[number] = reshape(argument, (argument.elements,) if argument.elements > 1 else ())
-    return _computed(f"{here.value.name}_along", part, lines, max((v.shape for v in lines.values()), default=()))
+    shape = max((v.shape for v in lines.values()), default=())
+    return computed(Result(f"{here.value.name}_along", shape, "float32", ""), part, lines)
 
 
 def _row(here: _Peeling, part: Expression) -> Value | None:
@@ -281,17 +292,17 @@ def _row(here: _Peeling, part: Expression) -> Value | None:
     match part:
         case Access(number, ()) if used[int(number)].shape == tuple(shape) and used[int(number)].dtype == "float32":
             return used[int(number)]
-    return _computed(f"{here.value.name}_across", part, used, tuple(shape))
+    return computed(Result(f"{here.value.name}_across", tuple(shape), "float32", ""), part, used)
 
 
-def _computed(name: str, part: Expression, used: dict[int, Value], shape: Sequence[int]) -> Value:
-    """A part of an expression as a value of its own, in float32."""
+def computed(result: Result, part: Expression, used: Mapping[int, Value]) -> Value:
+    """A part of an expression as a value of its own; `used`: the arguments that it reads, by number."""
 
     def of(*elements: Expression) -> Expression:
         by_number = dict(zip(used, elements, strict=True))
         return filled(part, [by_number.get(n, Literal(0.0)) for n in range(max(used, default=-1) + 1)])
 
-    return Result(name, tuple(shape), "float32", "").elementwise(of, *used.values())
+    return result.elementwise(of, *used.values())
 
 
 def _number(value: float) -> Value:

@@ -1,4 +1,4 @@
-"""Small values for examples of rules: arguments, constants, products and pointwise functions in float32."""
+"""Small values for examples of rules: arguments, constants, products, pointwise functions and softmax in float32."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from autosched.tracing.operators.product_rules import product
 from autosched.tracing.operators.rules import Result
 from autosched.tracing.values.values import Leaf, Value
+from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression
 from search_spaces.workloads.strides import dense_strides
 
@@ -28,3 +29,20 @@ def pointwise(combine: Callable[..., Expression], *arguments: Value, name: str =
     """A pointwise function of values that are broadcast to the shape of the largest."""
     shape = max((a.shape for a in arguments), key=len)
     return Result(name, shape, arguments[0].dtype, "").pointwise(combine, *arguments)
+
+
+def exponentials(scores: Value) -> Value:
+    """Exponentials of scores less their maximum along the last dimension."""
+    return pointwise(lambda e: ex.call("exp", e), pointwise(ex.sub, scores, _folded("max", scores), name="lowered"))
+
+
+def softmax(scores: Value) -> Value:
+    """Softmax along the last dimension."""
+    made = exponentials(scores)
+    return pointwise(ex.div, made, _folded("sum", made), name="softmax")
+
+
+def _folded(operator: str, value: Value) -> Value:
+    dim = len(value.shape) - 1
+    result = Result(f"{value.name}_{operator}", value.shape[:-1], "float32", "")
+    return result.keeping(result.reduced(operator, value, [dim]), [dim], True)

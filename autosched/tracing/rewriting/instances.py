@@ -162,11 +162,13 @@ class _Instance:
 
 
 def _inputs(before: Value, after: Value) -> dict[Value, None]:
-    """The values to draw: arguments, and what both sides have in common and is dear, or not evaluated."""
-    common = {*below([before])} & {*below([after])} - {before, after}
-    dear: list[Value] = [v for v in common if isinstance(v, Product) and not is_constant(v)]
+    """The values to draw: arguments, what is not evaluated, and what is dear and both sides have in common."""
+    first, second = {*below([before])}, {*below([after])}
+    dear: list[Value] = [v for v in (first & second) - {before, after} if isinstance(v, Product) and not is_constant(v)]
     dear += [
-        v for v in common if not v.constant and not takes_other_operands(v) and not isinstance(v, Arange | Prepared)
+        v
+        for v in first | second
+        if not v.constant and not takes_other_operands(v) and not isinstance(v, Arange | Prepared)
     ]
     drawn = {v for v in dear if v.operands or isinstance(v, Leaf)}
     reached = [o for v in below([before, after], drawn) for o in v.operands if o in drawn]

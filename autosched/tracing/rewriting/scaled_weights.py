@@ -60,3 +60,11 @@ def is_weighted(product: Value) -> bool:
     rank = len(product.shape)
     own = [n for n in product.b_loops if n < rank]
     return len(own) == 1 and own[0] not in product.a_loops
+
+
+def summed_place(product: Product) -> int | None:
+    """The one summed dimension of the first operand, counted from the last; None where there are several."""
+    rank = len(product.shape)
+    summed = [d for d, n in enumerate(product.a_loops) if n >= rank]
+    own = [n for n in product.a_loops if n < rank]
+    return len(product.a_loops) - summed[0] if len(summed) == 1 and own == sorted(own) else None

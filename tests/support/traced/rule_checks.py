@@ -13,7 +13,7 @@ from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.evaluation import evaluated
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.values.values import Leaf, Value
-from residues import PRIME, Residues
+from residues import PRIME, Residues, are_equal, pairs
 from search_spaces.workloads.dtypes import is_integer
 
 # More than any rule adds to one of its examples.
@@ -23,8 +23,12 @@ _MOST = 1000
 def residues_of(values: Sequence[Value], seed: int) -> dict[Value, Tensor]:
     """Random elements of the leaves: indices where these are integers."""
     generator = torch.Generator().manual_seed(seed)
-    most = {v: 2 if is_integer(v.dtype) or v.dtype == "bool" else PRIME for v in below(values) if isinstance(v, Leaf)}
-    return {leaf: torch.randint(n, leaf.shape, generator=generator) for leaf, n in most.items()}
+    made: dict[Value, Tensor] = {}
+    for leaf in (v for v in below(values) if isinstance(v, Leaf)):
+        whole = is_integer(leaf.dtype) or leaf.dtype == "bool"
+        drawn = torch.randint(2 if whole else PRIME, leaf.shape, generator=generator)
+        made[leaf] = drawn if whole else pairs(drawn)
+    return made
 
 
 def matches(rule: Rule, results: Sequence[Value]) -> list[Match]:
@@ -41,7 +45,7 @@ def why_wrong(rule: Rule, results: Sequence[Value], seed: int = 0) -> str | None
             return f"{before.name} is said to be computed from {', '.join(unknown)}, which the function does not have"
         if (before.shape, before.dtype) != (after.shape, after.dtype):
             return f"{before.name} is {before.shape} {before.dtype}, and {after.name} {after.shape} {after.dtype}"
-        if not torch.equal(*evaluated([before, after], given, residues)):
+        if not are_equal(*evaluated([before, after], given, residues)):
             return f"{before.name} and {after.name} differ"
     return next(_why_alternatives_differ([rule], results, given, residues), None)
 
@@ -53,7 +57,7 @@ def _why_alternatives_differ(
     for other in alternatives(results, rules):
         found = evaluated(other.results, given, residues)
         for result, a, b in zip(results, right, found, strict=True):
-            if not torch.equal(a, b):
+            if not are_equal(a, b):
                 yield f"result {result.name} differs with {', '.join(map(str, other.rewrites))}"
 
 

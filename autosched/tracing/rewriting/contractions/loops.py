@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from autosched.tracing.values.values import Value
+from autosched.tracing.values.views import Expansion, Permutation, Reshape
 
 # Per dimension of a tensor the loops along it, outermost first, as the digits of a number; none where it has size 1.
 LoopIndex = tuple[tuple[int, ...], ...]
 
 
 class LoopCutError(Exception):
-    """A dimension begins within a loop, at no whole number of its iterations."""
+    """No loops correspond to a dimension: it begins within one of them, say, at no whole number of its iterations."""
 
 
 @dataclass
@@ -48,6 +49,23 @@ class Loops:
         rest = [loop for loops in index for loop in self.flat(loops)]
         return tuple(self._taken(rest, size) for size in shape)
 
+    def through(self, kind: object, index: LoopIndex, source: Sequence[int]) -> LoopIndex:
+        """The index of a view's argument, of shape `source`, for an index of the view.
+
+        Raises:
+            LoopCutError: the view has not all of its elements, or no loops correspond to a dimension of it.
+        """
+        match kind:
+            case Permutation(order=order):
+                given = dict(zip(order, index, strict=True))
+                return tuple(given[d] for d in range(len(order)))
+            case Expansion():
+                return broadcast(index, source)
+            case Reshape():
+                return self.regrouped(index, source)
+            case _:
+                raise LoopCutError
+
     def _taken(self, rest: list[int], size: int) -> tuple[int, ...]:
         """The first loops of `rest` that have `size` iterations together, one split where needed."""
         taken: list[int] = []
@@ -66,6 +84,12 @@ class Loops:
             taken.append(loop)
             size //= here
         return tuple(taken)
+
+
+def broadcast(index: LoopIndex, shape: Sequence[int]) -> LoopIndex:
+    """The index of a tensor of this shape, for an index of its broadcast."""
+    ours = index[len(index) - len(shape) :]
+    return tuple(() if size == 1 else loops for loops, size in zip(ours, shape, strict=True))
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,11 +20,11 @@ from autosched.tracing.rewriting.contractions.loops import (
     Loops,
     Monomial,
     SumOfProducts,
+    broadcast,
 )
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.terms import is_constant, takes_other_operands
 from autosched.tracing.values.values import MOST_JOINED, Pointwise, Product, Reduced, Value, View
-from autosched.tracing.values.views import Expansion, Permutation, Reshape
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal
 from search_spaces.workloads.expressions.operators import ROUNDINGS
 
@@ -161,27 +161,15 @@ class _Reader:
             raise _NoSumOfProductsError
         match value:
             case View(argument=argument, kind=kind):
-                return self.read(argument, self._through(kind, index, argument.shape), depth + 1)
+                return self.read(argument, self.loops.through(kind, index, argument.shape), depth + 1)
             case Product():
                 return self._product(value, index, depth)
             case Reduced(operator="sum", argument=argument, dims=dims) if value.dtype == "float32":
                 return self._sum(argument, index, dims, depth)
             case Pointwise(arguments=arguments, expression=expression) if _is_read_through(value):
                 return self._expression(
-                    expression, lambda n: self.read(arguments[n], _broadcast(index, arguments[n].shape), depth + 1)
+                    expression, lambda n: self.read(arguments[n], broadcast(index, arguments[n].shape), depth + 1)
                 )
-            case _:
-                raise _NoSumOfProductsError
-
-    def _through(self, kind: object, index: LoopIndex, source: Sequence[int]) -> LoopIndex:
-        match kind:
-            case Permutation(order=order):
-                given = dict(zip(order, index, strict=True))
-                return tuple(given[d] for d in range(len(order)))
-            case Expansion():
-                return _broadcast(index, source)
-            case Reshape():
-                return self.loops.regrouped(index, source)
             case _:
                 raise _NoSumOfProductsError
 
@@ -269,12 +257,6 @@ class _Reader:
         if len(a.monomials) > 1 or len(b.monomials) > 1:
             raise _NoSumOfProductsError
         return self._times(a, b)
-
-
-def _broadcast(index: LoopIndex, shape: Sequence[int]) -> LoopIndex:
-    """The index of a tensor of this shape, for an index of its broadcast."""
-    ours = index[len(index) - len(shape) :]
-    return tuple(() if size == 1 else loops for loops, size in zip(ours, shape, strict=True))
 
 
 def _scaled(part: _Part, number: float) -> _Part:

@@ -29,7 +29,7 @@ from autosched.tracing.rewriting.affine import Affine, Readers, affine, is_merge
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.examples import leaf, matmul, pointwise
 from autosched.tracing.rewriting.rule import Match, Rule
-from autosched.tracing.rewriting.scaled_weights import is_weighted, scaled, summed_with
+from autosched.tracing.rewriting.scaled_weights import is_weighted, scaled, summed_place, summed_with
 from autosched.tracing.values.values import Product, Value
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression
@@ -38,7 +38,7 @@ from search_spaces.workloads.expressions.expression import Expression
 def _matches(equalities: Equalities) -> Iterator[Match]:
     readers = equalities.readers()
     for value in equalities.terms():
-        if not isinstance(value, Product) or not is_weighted(value) or (place := _place(value)) is None:
+        if not isinstance(value, Product) or not is_weighted(value) or (place := summed_place(value)) is None:
             continue
         if is_merged(equalities, readers, value):
             continue
@@ -47,14 +47,6 @@ def _matches(equalities: Equalities) -> Iterator[Match]:
             equalities, readers, found.through[: found.factored or len(found.through)], place
         ):
             yield from _behind(value, found)
-
-
-def _place(product: Product) -> int | None:
-    """The one summed dimension of the first operand, counted from the last; None where there are several."""
-    rank = len(product.shape)
-    summed = [d for d, n in enumerate(product.a_loops) if n >= rank]
-    own = [n for n in product.a_loops if n < rank]
-    return len(product.a_loops) - summed[0] if len(summed) == 1 and own == sorted(own) else None
 
 
 def _only_products(equalities: Equalities, readers: Readers, through: Sequence[Value], place: int) -> bool:
@@ -67,7 +59,9 @@ def _only_products(equalities: Equalities, readers: Readers, through: Sequence[V
             return False
         for reader in readers.get(number, ()):
             own = equalities.number(reader)
-            if own in between or (isinstance(reader, Product) and is_weighted(reader) and _place(reader) == place):
+            if own in between or (
+                isinstance(reader, Product) and is_weighted(reader) and summed_place(reader) == place
+            ):
                 continue
             if not regroups(reader, place) and not rounds(reader):
                 return False

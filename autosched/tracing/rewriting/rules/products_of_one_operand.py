@@ -15,42 +15,53 @@ DotMerger; Hidet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from autosched.tracing.fusion.regions import below
 from autosched.tracing.operators.rules import Result
 from autosched.tracing.operators.view_translation import permute, piece
+from autosched.tracing.rewriting.affine import is_merged
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.examples import leaf, matmul
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.rewriting.terms import is_constant
 from autosched.tracing.values.values import Joined, Leaf, Pointwise, Product, Value, View
 from autosched.tracing.values.views import Permutation
-from search_spaces.workloads.expressions.expression import Literal, add, call
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal, add, call
+from search_spaces.workloads.expressions.walking import accesses, rewritten
 
 
 def _matches(equalities: Equalities) -> Iterator[Match]:
     groups: dict[Hashable, dict[int, Product]] = defaultdict(dict)
+    readers = equalities.readers()
     for value in equalities.terms():
-        if not isinstance(value, Product) or any(isinstance(form, View) for form in equalities.forms(value)):
-            # It is a part of a wide one already.
+        if not isinstance(value, Product) or is_merged(equalities, readers, value):
             continue
         if (dim := _own_dim(value)) is not None and is_constant(value.b):
             sizes = (*value.shape[:dim], 0, *value.shape[dim + 1 :])
             key = equalities.number(value.a), value.a_loops, value.b_loops, value.b.dtype, value.precision, sizes
             groups[key].setdefault(equalities.number(value.b), value)
-    readers = equalities.readers()
     for group in groups.values():
-        products = _without_originals([*group.values()]) if len(group) > 1 else []
-        if len(products) > 1:
+        merged = {p for p in group.values() if any(isinstance(form, View) for form in equalities.forms(p))}
+        products = _without_originals([*group.values()], merged) if len(group) > len(merged) else []
+        if len(products) > 1 and not merged >= {*products}:
             yield _merged(equalities, readers, products)
 
 
-def _without_originals(products: Sequence[Product]) -> list[Product]:
-    """The products without those of which a rewrite has made another one here, by multiplying into its constants."""
-    leaves = [{v for v in below([p.b]) if isinstance(v, Leaf)} for p in products]
-    return [p for p, own in zip(products, leaves, strict=True) if not any(own < others for others in leaves)]
+def _without_originals(products: Sequence[Product], merged: Set[Product]) -> list[Product]:
+    """The products without those of which a rewrite has made another one here, by multiplying into its constants.
+
+    Those that are `merged` were there before others, which numbers alone may have been multiplied into.
+    """
+    leaves = {p: {v for v in below([p.b]) if isinstance(v, Leaf)} for p in products}
+
+    def is_original(p: Product) -> bool:
+        return any(
+            leaves[p] < leaves[q] or (p in merged and q not in merged and leaves[p] == leaves[q]) for q in products
+        )
+
+    return [p for p in products if not is_original(p)]
 
 
 def _own_dim(product: Product) -> int | None:
@@ -138,16 +149,24 @@ def _alike(
     """The same function of another part, of other constants or the same values next to it."""
 
     def fits(other: Pointwise) -> bool:
-        if (other.expression, other.dtype, len(other.arguments)) != (
-            reader.expression,
-            reader.dtype,
-            len(reader.arguments),
-        ):
+        (expression, arguments), (wanted, own) = _in_order(other), _in_order(reader)
+        if (expression, other.dtype, len(arguments)) != (wanted, reader.dtype, len(own)):
             return False
-        pairs = zip(reader.arguments, other.arguments, strict=True)
+        pairs = zip(own, arguments, strict=True)
         return all(_fits(equalities, (a, first), (b, part), len(part.shape) - dim) for a, b in pairs)
 
     return next((other for other in _pointwise(equalities, readers, part) if fits(other)), None)
+
+
+def _in_order(value: Pointwise) -> tuple[Expression, tuple[Value, ...]]:
+    """The expression and the arguments that it reads, in the order in which it reads them first."""
+    numbers = dict.fromkeys(int(e.tensor) for e in accesses(value.expression))
+    places = {number: place for place, number in enumerate(numbers)}
+
+    def moved(e: Expression) -> Expression | None:
+        return replace(e, tensor=str(places[int(e.tensor)])) if isinstance(e, Access) else None
+
+    return rewritten(value.expression, moved), tuple(value.arguments[n] for n in numbers)
 
 
 def _fits(equalities: Equalities, of_first: tuple[Value, Value], of_part: tuple[Value, Value], place: int) -> bool:
@@ -173,12 +192,13 @@ def _widened(equalities: Equalities, level: _Level, found: Sequence[Value]) -> V
     first = found[0]
     assert isinstance(first, Pointwise)
     place = len(first.shape) - level.dim
+    expression, own = _in_order(first)
     arguments = []
-    for number, argument in enumerate(first.arguments):
+    for number, argument in enumerate(own):
         if equalities.are_equal(argument, level.parts[0]):
             arguments.append(level.wide)
         elif _varies(argument, place):
-            several = [f.arguments[number] for f in found if isinstance(f, Pointwise)]
+            several = [_in_order(f)[1][number] for f in found if isinstance(f, Pointwise)]
             arguments.append(concatenated(several, len(argument.shape) - place))
         else:
             arguments.append(argument)
@@ -188,6 +208,7 @@ def _widened(equalities: Equalities, level: _Level, found: Sequence[Value]) -> V
         shape=_wide_shape(found, level.dim),
         strides=None,
         arguments=tuple(arguments),
+        expression=expression,
     )
 
 

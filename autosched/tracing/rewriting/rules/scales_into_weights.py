@@ -20,22 +20,18 @@ CVPR 2018, section 3.2 (batch norm folding).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from autosched.tracing.operators.rules import Result, reshape
+from autosched.tracing.operators.rules import Result
 from autosched.tracing.operators.view_translation import permute
-from autosched.tracing.rewriting.affine import Affine, Readers, affine, is_merged, regroups
+from autosched.tracing.rewriting.affine import affine, is_merged
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.examples import leaf, matmul, pointwise
 from autosched.tracing.rewriting.rule import Match, Rule
-from autosched.tracing.rewriting.scaled_weights import scaled
+from autosched.tracing.rewriting.scaled_products import behind, channels_of, folded, is_of_channels
 from autosched.tracing.rewriting.terms import is_constant
-from autosched.tracing.values.values import Pointwise, Product, Value, View
-from autosched.tracing.values.views import Reshape
+from autosched.tracing.values.values import Product, Value
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.expression import Expression
 
 
 def _matches(equalities: Equalities) -> Iterator[Match]:
@@ -43,78 +39,15 @@ def _matches(equalities: Equalities) -> Iterator[Match]:
     for product in equalities.terms():
         if not isinstance(product, Product) or is_merged(equalities, readers, product):
             continue
-        if not (channels := _channels(product)):
+        if not (channels := channels_of(product)):
             continue
         place = len(product.shape) - channels[-1]
-        for value in _behind(equalities, readers, product):
+        for value in behind(equalities, readers, product):
             found = affine(equalities, value, place, to_product=True)
             scales = found.scale is not None and is_constant(found.scale)
-            if scales and _regrouped(found.core, place) is _as_channels(found, product, channels):
-                yield Match(((value, _folded(value, found, product, channels)),))
+            if scales and is_of_channels(found, product, channels):
+                yield Match(((value, folded(value, found, product, channels)),))
                 break
-
-
-def _channels(product: Product) -> tuple[int, ...]:
-    """The dimensions of the result that constants have, next to each other: one, or groups and channels within them."""
-    if not is_constant(product.b) or is_constant(product.a):
-        return ()
-    found = tuple(n for n in product.b_loops if n < len(product.shape))
-    alone = len(found) == 1 and found[0] not in product.a_loops
-    grouped = len(found) == 2 and found[1] == found[0] + 1 and found[1] not in product.a_loops
-    return found if alone or grouped else ()
-
-
-def _as_channels(found: Affine, product: Product, channels: tuple[int, ...]) -> Value | None:
-    """The product, or the view of it in which groups and channels are one dimension; None where that is not read."""
-    core = _regrouped(found.core, found.place)
-    if len(channels) == 1:
-        return product
-    whole = math.prod(product.shape[d] for d in channels), *product.shape[channels[-1] + 1 :]
-    if isinstance(core, View) and isinstance(core.kind, Reshape) and core.argument is product:
-        return core if core.shape[-found.place :] == whole else None
-    return None
-
-
-def _behind(equalities: Equalities, readers: Readers, product: Product) -> list[Value]:
-    """The pointwise values computed from a product, each the only reader of the one before; the last one first."""
-    found: list[Value] = []
-    here: Value = product
-    while equalities.number(here) not in equalities.results:
-        new = readers.get(equalities.number(here), ())
-        if len(new) != 1 or not isinstance(new[0], Pointwise | View):
-            break
-        here = new[0]
-        found.append(here)
-    return [v for v in reversed(found) if isinstance(v, Pointwise)]
-
-
-def _regrouped(core: Value, place: int) -> Value:
-    """The value of which a function of channels is made, with its other dimensions as they are there."""
-    while isinstance(core, View) and regroups(core, place):
-        core = core.argument
-    return core
-
-
-def _folded(value: Value, found: Affine, product: Product, channels: Sequence[int]) -> Value:
-    weights = scaled(product.b, [product.b_loops.index(n) for n in channels], found.scale)
-    sums: Value = replace(product, name=f"{product.name}_scaled", b=weights)
-    if found.core is not product:
-        sums = reshape(sums, found.core.shape)
-    shift = () if found.shift is None else (_along(found),)
-
-    def combine(total: Expression, *others: Expression) -> Expression:
-        for factor in others[: len(found.factors)]:
-            total = ex.mul(total, factor)
-        return ex.add(total, others[-1]) if shift else total
-
-    result = Result(f"{value.name}_folded", value.shape, value.dtype, value.line)
-    return result.pointwise(combine, sums, *found.factors, *shift)
-
-
-def _along(found: Affine) -> Value:
-    """The shift, to be broadcast along the dimensions behind its own."""
-    assert found.shift is not None
-    return reshape(found.shift, (*found.shift.shape, *(1,) * (found.place - 1))) if found.shift.shape else found.shift
 
 
 def _product(sizes: Sequence[int]) -> tuple[Value, int]:

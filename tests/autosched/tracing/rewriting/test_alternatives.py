@@ -23,9 +23,13 @@ from autosched.tracing.callables.identity import key_of
 from autosched.tracing.callables.preparation import Preparation
 from autosched.tracing.callables.stored import as_bytes, from_bytes
 from autosched.tracing.fusion.partition import Step
+from autosched.tracing.rewriting.alternatives import alternatives
 from autosched.tracing.rewriting.evaluation import prepared
-from autosched.tracing.values.values import Fallback, Joined, Prepared
+from autosched.tracing.rewriting.examples import leaf, pointwise
+from autosched.tracing.rewriting.rule import Match, Rule
+from autosched.tracing.values.values import Fallback, Joined, Prepared, Value
 from program_check import places
+from search_spaces.workloads.expressions.expression import Literal, div, mul
 from untuned import untuned_kernels
 
 W = torch.randn(4, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -309,3 +313,23 @@ def test_of_many_cuts_the_cheapest_and_what_was_written_are_measured() -> None:
     found = many.worth_measuring
     assert [cut.rewrites for cut in found.cuts] == [(), *((str(n),) for n in range(8))]
     assert len(found.refused) == 12
+
+
+def times(x: Value, number: float) -> Value:
+    return pointwise(lambda e: mul(e, Literal(number)), x)
+
+
+def test_alternatives_of_equal_terms_are_listed_once() -> None:
+    """What is replaced as a whole, whether or not it is replaced within as well."""
+    x = leaf("x", (4,))
+    inner = times(x, 0.5)
+    outer = times(inner, 4.0)
+    other = pointwise(lambda e: div(e, Literal(2.0)), x)
+    pairs = (outer, times(x, 2.0)), (inner, other)
+    rules = [
+        Rule(f"rule {n}", "", "same", lambda _, pair=pair: [Match((pair,))], lambda _: [])
+        for n, pair in enumerate(pairs)
+    ]
+    whole, within = alternatives([outer], rules)
+    assert whole.results[0].operands == (x,)
+    assert within.results[0].operands[0] is not inner

@@ -17,14 +17,14 @@ from autosched.tracing.operators.rules import Result, reshape
 from autosched.tracing.operators.view_translation import permute, piece
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.evaluation import evaluated
-from autosched.tracing.rewriting.examples import leaf, matmul, pointwise
+from autosched.tracing.rewriting.examples import exponentials, leaf, matmul, pointwise, softmax
 from autosched.tracing.rewriting.rule import Exactness, Match, Rule
 from autosched.tracing.rewriting.rules import all_rules
 from autosched.tracing.rewriting.terms import with_operands
 from autosched.tracing.values.values import Joined, Leaf, Pointwise, Value, placeholder
 from random_values import random_values
 from rule_checks import matches, why_together_wrong, why_wrong
-from search_spaces.workloads.expressions.expression import Literal, add, call, mul
+from search_spaces.workloads.expressions.expression import Expression, Literal, add, call, mul
 
 RULES = pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.name)
 # Sizes that tell dimensions from each other, and random ones, among which are equal ones and ones.
@@ -135,6 +135,10 @@ def wrong_rules() -> dict[str, tuple[Rule, Sequence[Value]]]:
     both = [y, pointwise(add, y, matmul(x, v))]
     rounded = Result("rounded", (3, 3), "bfloat16", "").pointwise(lambda e: e, y)
     biased = pointwise(add, y, leaf("bias", (3,), constant=True))
+    along = pointwise(add, x, leaf("along", (3,), constant=True))
+    weights, tripled = exponentials(along), pointwise(lambda e: mul(e, Literal(3.0)), biased)
+    averages = matmul(exponentials(x), biased, "averages")
+    most = maximum_of(pointwise(lambda e: mul(e, Literal(-2.0)), y))
 
     def at(place: Value, after: Callable[[Value], Value], exactness: Exactness = "reassociated") -> Rule:
         return rule_of(lambda value: after(value) if value is place else None, exactness)
@@ -154,6 +158,13 @@ def wrong_rules() -> dict[str, tuple[Rule, Sequence[Value]]]:
         "a maximum through a sum": (at(total, lambda t: maximum_of_sums(y)), [maximum_of(y), total]),
         "a view that reorders": (at(y, lambda p: reshape(transposed(y), (3, 3))), [y]),
         "what the function does not have": (at(y, lambda p: product_of(p, x, square("u"))), [y]),
+        "a shift along the row": (at(weights, lambda e: exponentials(x)), [weights]),
+        "a scale without the bias": (at(tripled, lambda t: rebiased(t, matmul(x, threefold(w)))), [tripled]),
+        "averages with weights of another sum": (
+            at(averages, lambda a: rebiased(a, matmul(exponentials(x), y))),
+            [averages],
+        ),
+        "a negative scale past a maximum": (at(most, lambda m: pointwise(minus_twofold, maximum_of(y))), [most]),
         "another shape": (at(y, lambda p: piece(wide, 1, 0, 4)), [y, wide]),
     }
 
@@ -187,6 +198,20 @@ def maximum_of(y: Value) -> Value:
     return Result("most", (3,), "float32", "").reduced("max", y, (0,))
 
 
+def threefold(w: Value) -> Value:
+    return pointwise(lambda e: mul(e, Literal(3.0)), w)
+
+
+def minus_twofold(element: Expression) -> Expression:
+    return mul(element, Literal(-2.0))
+
+
+def rebiased(value: Value, sums: Value) -> Value:
+    """Other sums with the bias that is somewhere below a value."""
+    (bias,) = (v for v in below([value]) if isinstance(v, Leaf) and v.name == "bias")
+    return pointwise(add, sums, bias)
+
+
 def maximum_of_sums(y: Value) -> Value:
     return pointwise(lambda e: mul(e, Literal(3.0)), maximum_of(y))
 
@@ -206,6 +231,9 @@ def right_rules() -> dict[str, tuple[Rule, Sequence[Value]]]:
     rows = Result("rows", (3,), "float32", "").reduced("sum", y, (0,))
     chain = matmul(y, v)
     rounded = Result("rounded", (3, 3), "bfloat16", "").pointwise(lambda e: e, y)
+    shifted = exponentials(pointwise(add, x, leaf("row", (3, 1))))
+    averages = matmul(softmax(x), pointwise(add, y, leaf("bias", (3,), constant=True)), "averages")
+    most = maximum_of(doubled(y))
 
     def at(place: Value, after: Callable[[Value], Value]) -> Rule:
         return rule_of(lambda value: after(value) if value is place else None)
@@ -224,6 +252,9 @@ def right_rules() -> dict[str, tuple[Rule, Sequence[Value]]]:
             [y],
         ),
         "a rounding left out": (at(rounded, lambda r: unrounded(r, y)), [rounded]),
+        "a shift of rows": (at(shifted, lambda e: exponentials(x)), [shifted]),
+        "averages of what is shifted": (at(averages, lambda a: rebiased(a, matmul(softmax(x), y))), [averages]),
+        "a positive scale past a maximum": (at(most, lambda m: doubled(maximum_of(y))), [most]),
     }
 
 

@@ -1,0 +1,152 @@
+"""Biases and scales of attention: kernels as near to float64 as PyTorch, and attention that shows them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import autosched
+from rewritten_cuts import computed, cuts_by, errors
+
+BIASES, SCALES, SHIFTS = "biases of attention", "scales of products", "shifts of softmax"
+
+
+class Separate(nn.Module):
+    """Attention as BERT has it; `groups`: query heads that share a head of keys and values."""
+
+    def __init__(self, groups: int = 1) -> None:
+        super().__init__()
+        width = 32 // groups
+        self.q, self.k, self.v, self.o = (
+            nn.Linear(32, 32),
+            nn.Linear(32, width),
+            nn.Linear(32, width),
+            nn.Linear(32, 32),
+        )
+
+    def heads(self, x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(f(x).view(*x.shape[:2], -1, 16).transpose(1, 2) for f in (self.q, self.k, self.v))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.heads(x)
+        made = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.o(made.transpose(1, 2).flatten(2))
+
+
+class Fused(nn.Module):
+    """Attention as vision transformers have it, of one layer for queries, keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.o = nn.Linear(32, 96), nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).view(*x.shape[:2], 3, 2, 16).permute(2, 0, 3, 1, 4).unbind(0)
+        return self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+def of(model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
+    """The model with biases as large as its products."""
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            nn.init.normal_(parameter)
+    return model.to(dtype)
+
+
+def check(rule: str, model: nn.Module, x: Tensor) -> None:
+    with torch.no_grad():
+        cuts = cuts_by(rule, model, x)
+        assert cuts
+        exact = copy.deepcopy(model).double()
+        (usual,) = errors(model, exact, x)
+        for cut in cuts:
+            (found,) = errors(computed(cut), exact, x)
+            assert found <= 1.5 * usual, cut.rewrites
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(Separate, torch.bfloat16), (Fused, torch.float32), (lambda: Separate(groups=2), torch.float32)],
+    ids=["separate", "fused", "grouped"],
+)
+def test_attention_without_biases_of_keys_and_values_is_as_exact(
+    kind: Callable[[], nn.Module], dtype: torch.dtype
+) -> None:
+    check(BIASES, of(kind(), dtype), torch.randn(2, 6, 32, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_queries_whose_layer_is_scaled_are_as_exact(dtype: torch.dtype) -> None:
+    check(SCALES, of(Separate(), dtype), torch.randn(2, 6, 32, dtype=dtype))
+
+
+def test_scaled_queries_are_one_product_with_keys_and_values() -> None:
+    model, x = of(Separate()), torch.randn(2, 6, 32)
+    with torch.no_grad():
+        cuts = autosched.trace(model, x, numerics="fold").cuts
+    fewest = min(len(cut.launched) for cut in cuts)
+    assert fewest < min(len(cut.launched) for cut in cuts if not cut.rewrites)
+    assert any(len(cut.launched) == fewest and any(r.startswith(SCALES) for r in cut.rewrites) for cut in cuts)
+
+
+def test_what_takes_merged_products_apart_is_left_out_of_one_cut() -> None:
+    with torch.no_grad():
+        cuts = autosched.trace(of(Separate()), torch.randn(2, 6, 32), numerics="fold").cuts
+    rewrites = [[r.split(":")[0] for r in cut.rewrites] for cut in cuts]
+    assert any({SCALES, "products of one operand"} <= {*each} and BIASES not in each for each in rewrites)
+    assert any({SCALES, "products of one operand", BIASES} <= {*each} for each in rewrites)
+
+
+def test_rows_without_any_key_are_as_before() -> None:
+    class Masked(Separate):
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.heads(x)
+            scores = (q @ k.mT).masked_fill(torch.tensor([False, True]).repeat(3)[:, None], -torch.inf)
+            return self.o((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+    model, x = of(Masked()), torch.randn(2, 6, 32)
+    with torch.no_grad():
+        cuts = cuts_by(BIASES, model, x)
+        assert cuts
+        for cut in cuts:
+            torch.testing.assert_close(computed(cut)(x), model(x), equal_nan=True)
+
+
+def test_results_show_biases() -> None:
+    """Keys, values and averages that are returned, and a softmax that is 0 where a row has no key."""
+    model, x = of(Separate()), torch.randn(2, 6, 32)
+    assert isinstance(model, Separate)
+
+    def returned(x: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = model.heads(x)
+        averages = ((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return k, averages, model.o(averages)
+
+    def cached(x: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = model.heads(x)
+        return k, v, model.o(((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+    def zero(x: Tensor) -> Tensor:
+        q, k, v = model.heads(x)
+        weights = (q @ k.mT).tanh().softmax(-1)
+        return model.o((torch.where(x[:, None, :, :1] > 0, weights, 0) @ v).transpose(1, 2).flatten(2))
+
+    with torch.no_grad():
+        for function in (returned, cached, zero):
+            assert not cuts_by(BIASES, function, x)
+
+
+def test_a_softmax_does_not_see_shifts_of_rows() -> None:
+    def function(x: Tensor, rows: Tensor) -> Tensor:
+        return (x * 2 + rows).softmax(-1)
+
+    x, rows = torch.randn(6, 32), torch.randn(6, 1)
+    (cut,) = (c for c in autosched.trace(function, x, rows).cuts if any(r.startswith(SHIFTS) for r in c.rewrites))
+    assert [len(w.inputs) for w in cut.workloads] == [1]
+    torch.testing.assert_close(computed(cut)(x, rows), function(x, rows))
