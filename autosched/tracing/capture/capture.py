@@ -26,6 +26,7 @@ from autosched.tracing.capture.aten_graphs import program_of
 from autosched.tracing.capture.closed_over import Slot, name_of, named_by_user
 from autosched.tracing.capture.composed_results import results_looked_up
 from autosched.tracing.capture.decompositions import decomposed
+from autosched.tracing.capture.equal_nodes import merge_equal
 from autosched.tracing.capture.graph_nodes import device_of, precision_of
 from autosched.tracing.capture.library_strides import as_by_libraries
 from autosched.tracing.capture.result_memory import ResultMemory, StridedView, return_memory, return_once
@@ -134,6 +135,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))
     structure = made.structure or ResultTree(exported.call_spec.out_spec, constants)
     memory = return_once(exported.graph, made.result_views)
+    merge_equal(exported.graph, laid_out)
     modules = modules_of(exported.graph_module, exported.graph)
     named = named_by_user(function, tensors)
     tensors = {node: tensor for node, (_, tensor) in named.items()}
