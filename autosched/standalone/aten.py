@@ -12,8 +12,8 @@ from torch import Tensor, fx
 from torch.utils._pytree import TreeSpec
 
 from autosched.backends.printing.scope import Identifiers
+from autosched.tracing.capture.fused_functions.attention import OPERATOR as ATTENTION
 from autosched.tracing.capture.result_tree import ResultTree
-from autosched.tracing.capture.rewriting.attention import OPERATOR as ATTENTION
 from search_spaces import InputError
 
 _EXPECTED = "expected tuples, lists and dicts"

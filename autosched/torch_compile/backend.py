@@ -21,9 +21,9 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind, OnReport
 from autosched.torch_compile.sized_compiler import SizedCompiler
 from autosched.tracing.capture.capture import Weights
-from autosched.tracing.capture.rewriting.attention import keep_attention_whole
-from autosched.tracing.capture.rewriting.attention_gradients import with_operators, without_random_state
-from autosched.tracing.capture.rewriting.encoder_layers import write_encoder_layers_out
+from autosched.tracing.capture.fused_functions.attention import keep_attention_whole
+from autosched.tracing.capture.fused_functions.attention_gradients import with_operators, without_random_state
+from autosched.tracing.capture.fused_functions.encoder_layers import write_encoder_layers_out
 
 _NO_LIMIT = 1 << 30
 # Takes a graph and its inputs without data, returns its function.

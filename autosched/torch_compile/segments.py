@@ -20,6 +20,7 @@ from torch import fx
 from autosched.torch_compile.graphs import changes_something
 from autosched.torch_compile.input_writes import without_writes
 from autosched.torch_compile.repeats import borders, tensor_text
+from autosched.torch_compile.shared_work import with_shared_work
 from autosched.tracing.capture.capture import Static, Weights
 from autosched.tracing.translation.constant_nodes import ConstantNodes
 
@@ -81,7 +82,9 @@ class DividedGraph:
     ) -> DividedGraph:
         """The graph as AOTAutograd gives it, taken apart into what changes nothing and writes to inputs."""
         functional, writes = without_writes(graph)
-        return DividedGraph(functional, tuple(examples), weights - {*writes}, writes, graph, tensors or {})
+        return DividedGraph(
+            with_shared_work(functional), tuple(examples), weights - {*writes}, writes, graph, tensors or {}
+        )
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from autosched.tracing.capture.rewriting.attention import replaced
+from autosched.tracing.capture.fused_functions.attention import replaced
 
 
 class StatelessModel:

@@ -22,8 +22,8 @@ from search_spaces import Target
 from tuning_logs.selection import MOST_TOLD
 
 _SEED = 0
-# Records from elsewhere that a search of limited time learns from. Their features take 10 to 50 ms each, and a model has
-# dozens of kernels: with all 256, searches of a minute on an H200's host had no trial of most in the first half.
+# Records from elsewhere that a search of limited time learns from. Their features take 10 to 50 ms each, and a model
+# has dozens of kernels: with all 256, searches of a minute on an H200's host had no trial of most in the first half.
 _MOST_HISTORY = 64
 # A function, its target, and how often it is called.
 Function = tuple[TracedFunction, Target, int]

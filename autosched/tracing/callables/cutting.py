@@ -21,7 +21,7 @@ from autosched.tracing.fusion.partition import NoKernelError, Partition, partiti
 from autosched.tracing.fusion.region_kernels import RegionKernels
 from autosched.tracing.rewriting.alternatives import Alternative, Rewrite, alternatives
 from autosched.tracing.rewriting.instances import Fold, why_refused
-from autosched.tracing.rewriting.rules import rules_for, slices_of_products
+from autosched.tracing.rewriting.rules import rules_for, slices_of_products, sums_into_products
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import Translation, translate
 from autosched.tracing.values.values import Leaf, Value
@@ -88,18 +88,26 @@ def cut(
         InputError: as `trace`.
     """
     eager: frozenset[str] = frozenset()
-    by_kernels = True
+    by_kernels, in_normal_form = True, captured.is_gradient
     kernels = RegionKernels(target)
     while True:
         translation = translate(captured, arguments, allow_fallback, eager)
+        refusals = _Refusals(captured.weights)
         # A gradient that is None is no result.
         returned = [r for r in translation.outputs if isinstance(r, Value)]
         laid_out = partial(_laid_out, captured.memory, by_kernels, len(returned))
-        wanted = laid_out([*returned, *translation.effects])
+        values: Sequence[Value] = [*returned, *translation.effects]
+        if in_normal_form:
+            values = _normal_form(values, refusals)
+        wanted = laid_out(values)
         try:
             found = partitions(name, wanted, kernels)
         except NoKernelError as error:
             origin = translation.origins.get(error.value)
+            if origin is None and in_normal_form:
+                # What rules make may have no kernel.
+                in_normal_form = False
+                continue
             if origin is None and by_kernels:
                 # A result that PyTorch must copy: no kernel makes it.
                 by_kernels = False
@@ -112,8 +120,7 @@ def cut(
             assert origin not in eager
             eager |= {origin}
             continue
-        refusals = _Refusals(captured.weights)
-        made = alternatives([*returned, *translation.effects], rules_for(captured.numerics), refusals.why_refused)
+        made = alternatives(values, rules_for(captured.numerics), refusals.why_refused)
         written = _Way(wanted)
         ways = _with_parts_alone([written, *(written.then(a, laid_out(a.results)) for a in made)])
         cuts = [*(_Cut(p, written) for p in found), *_other_cuts(name, ways[1:], kernels, refusals)]
@@ -133,6 +140,14 @@ def cut(
 def _launches(cut: TracedFunction) -> tuple[str, ...]:
     """The keys of its launches, in any order."""
     return tuple(sorted(w.key for w in cut.launched))
+
+
+def _normal_form(values: Sequence[Value], refusals: _Refusals) -> Sequence[Value]:
+    """The results of a gradient, whose sums over products always are products: those of keys and values, which several
+    heads share.
+    """
+    made = alternatives(values, (sums_into_products.RULE,), refusals.why_refused)
+    return made[0].results if made else values
 
 
 def _other_cuts(name: str, ways: Sequence[_Way], kernels: RegionKernels, refusals: _Refusals) -> Iterator[_Cut]:

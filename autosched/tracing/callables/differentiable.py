@@ -28,13 +28,13 @@ from autosched.tracing.capture.capture import Captured, digest_of
 from autosched.tracing.capture.closed_over import name_of, named_by_user
 from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
 from autosched.tracing.capture.decompositions import decompositions
+from autosched.tracing.capture.fused_functions.written_out import TakenApart
 from autosched.tracing.capture.graph_nodes import device_of, precision_of
+from autosched.tracing.capture.joint_graphs.recomputation import recompute_points
+from autosched.tracing.capture.joint_graphs.row_sums import fold_products
+from autosched.tracing.capture.plain_graphs import read_from_their_memory, without_tokens
 from autosched.tracing.capture.result_memory import ResultMemory, strides_of
 from autosched.tracing.capture.result_tree import ResultTree, flattened
-from autosched.tracing.capture.rewriting.fused_functions import TakenApart
-from autosched.tracing.capture.rewriting.graph_rewriting import read_from_their_memory, without_tokens
-from autosched.tracing.capture.rewriting.product_folding import fold_products, fold_repeats
-from autosched.tracing.capture.rewriting.recomputing import recompute_points
 from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.state import called_without_data, check_data
 from autosched.tracing.capture.user_lines import LinesKept, why_not_captured
@@ -148,7 +148,6 @@ def trace_with_gradient(
     digest = digest_of(joint)
     without_tokens(joint.graph)
     fold_products(joint.graph)
-    fold_repeats(joint.graph)
     wanted = recompute_points(joint.graph)
     forward, backward = _partitioned(joint, len(memory), wanted)
     kept = [n.name for n in backward.graph.nodes if n.op == "placeholder"]
@@ -158,7 +157,13 @@ def trace_with_gradient(
         forward=cut(
             _captured(forward, function, digest, [m.strides for m in memory]), function, name, names, allow_fallback
         ),
-        backward=cut(_captured(backward, function, digest, []), function, f"{name}_backward", kept, allow_fallback),
+        backward=cut(
+            replace(_captured(backward, function, digest, []), is_gradient=True),
+            function,
+            f"{name}_backward",
+            kept,
+            allow_fallback,
+        ),
         memory=len(memory),
         differentiable=tuple(n for n, m in enumerate(memory) if m.example.requires_grad),
         gradients=tuple(None if g is None else next(places) for g in gradients),
@@ -310,7 +315,16 @@ def _captured(
     settings = precision_of(module.graph)
     precision = settings.on(device_of(module.graph))
     return Captured(
-        module.graph, constants, structure, laid_out, memory, names, digest, settings=settings, precision=precision
+        module.graph,
+        constants,
+        structure,
+        laid_out,
+        memory,
+        names,
+        digest,
+        settings=settings,
+        precision=precision,
+        numerics="eager",
     )
 
 

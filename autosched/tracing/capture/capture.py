@@ -23,22 +23,23 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.capture.aten_graphs import program_of
+from autosched.tracing.capture.batching import moves_recorded
 from autosched.tracing.capture.closed_over import Slot, name_of, named_by_user
 from autosched.tracing.capture.composed_results import results_looked_up
 from autosched.tracing.capture.decompositions import decomposed
+from autosched.tracing.capture.equal_nodes import merge_equal
+from autosched.tracing.capture.fused_functions.written_out import TakenApart
 from autosched.tracing.capture.graph_nodes import device_of, precision_of
 from autosched.tracing.capture.library_strides import as_by_libraries
-from autosched.tracing.capture.result_memory import ResultMemory, StridedView, return_memory, return_once
-from autosched.tracing.capture.result_tree import ResultTree, flattened
-from autosched.tracing.capture.rewriting.batching import moves_recorded
-from autosched.tracing.capture.rewriting.fused_functions import TakenApart
-from autosched.tracing.capture.rewriting.graph_rewriting import (
+from autosched.tracing.capture.plain_graphs import (
     padded_with_signs,
     read_from_their_memory,
     reshape_instead_of_view,
     without_copies_of_arguments,
     without_tokens,
 )
+from autosched.tracing.capture.result_memory import ResultMemory, StridedView, return_memory, return_once
+from autosched.tracing.capture.result_tree import ResultTree, flattened
 from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.state import (
     Guarded,
@@ -81,7 +82,7 @@ class Captured:
     `settings`: PyTorch's precision of its products and convolutions when it was captured; `precision`: that of kernels,
     on their device. `static`: numbers of the arguments that mostly stay from call to call. `numerics`: the
     rewrites that are allowed. `weights`: for every model or part of one that the function is traced for, the tensors of
-    static arguments, by their numbers, as long as these are alive.
+    static arguments, by their numbers, as long as these are alive. `is_gradient`: it is the graph of a gradient.
     """
 
     graph: fx.Graph
@@ -98,6 +99,7 @@ class Captured:
     static: frozenset[int] = frozenset()
     numerics: Numerics = DEFAULT_NUMERICS
     weights: tuple[Weights, ...] = ()
+    is_gradient: bool = False
 
 
 def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool = True) -> Captured:
@@ -134,6 +136,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))
     structure = made.structure or ResultTree(exported.call_spec.out_spec, constants)
     memory = return_once(exported.graph, made.result_views)
+    merge_equal(exported.graph, laid_out)
     modules = modules_of(exported.graph_module, exported.graph)
     named = named_by_user(function, tensors)
     tensors = {node: tensor for node, (_, tensor) in named.items()}

@@ -14,7 +14,7 @@ from torch.export import exported_program
 from torch.export.graph_signature import TensorArgument
 
 from autosched.tracing.capture.expanding import NeedsWholeGraphError, expand
-from autosched.tracing.capture.rewriting import attention, attention_gradients
+from autosched.tracing.capture.fused_functions import attention, attention_gradients
 
 _aten = torch.ops.aten
 # The decomposition of each operator.

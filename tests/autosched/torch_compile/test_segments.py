@@ -20,15 +20,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import autosched
 from autosched.machine import devices
 from autosched.torch_compile import graphs, library_choices, parts, timing_parts
-from autosched.torch_compile.backend import backend_of, by_graphs, compiled_once
+from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.composition import composed
 from autosched.torch_compile.fallback import Fallback
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.reports import GraphReport, Kind, PartReport
-from autosched.torch_compile.segments import DividedGraph
+from autosched.torch_compile.reports import GraphReport, PartReport
 from autosched.tracing import TracedFunction
-from autosched.tracing.capture.capture import Weights
 from autosched.tracing.translation.translate import DefectWarning
+from divided_graphs import counts, graphs_of
 from search_spaces import InputError
 
 
@@ -64,34 +63,6 @@ class Model(nn.Module):
 
 
 WORDS = torch.arange(6)
-
-
-def graphs_of(model: Callable[..., Any], *inputs: Tensor) -> list[DividedGraph]:
-    """The graphs that AOTAutograd makes of a model, and of its gradient if there is one."""
-    found: list[DividedGraph] = []
-
-    def compiler(_: Kind, __: Weights) -> Callable[..., Any]:
-        def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            divided = DividedGraph.of(graph, inputs)
-            found.append(divided)
-            return composed(divided, [(s, s.module.forward) for s in divided.segments])
-
-        return compile_graph
-
-    torch.compiler.reset()
-    made = compiled_once(model, by_graphs(compiler), *inputs, dynamic=False)
-    expected = model(*inputs)
-    torch.testing.assert_close(made, expected)
-    if isinstance(made, Tensor) and made.requires_grad:
-        parameters = list(model.parameters()) if isinstance(model, nn.Module) else []
-        assert parameters
-        results = [torch.autograd.grad(r.sin().sum(), parameters) for r in (made, expected)]
-        torch.testing.assert_close(*results)
-    return found
-
-
-def counts(divided: DividedGraph) -> list[int]:
-    return [times for _, times in divided.problems]
 
 
 @pytest.mark.parametrize("norm_first", [False, True], ids=["norm last", "norm first"])

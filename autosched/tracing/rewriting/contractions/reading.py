@@ -110,9 +110,11 @@ def _is_polynomial(expression: Expression) -> bool:
             return False
 
 
-def sum_of_products(known: Known, result: Value) -> SumOfProducts | None:
-    """A result as a sum of products; None if it is none, or has no elements."""
-    reader = _Reader(known, result.dtype)
+def sum_of_products(known: Known, result: Value, whole: bool = False) -> SumOfProducts | None:
+    """A result as a sum of products; None if it is none, or has no elements. `whole`: operands of products are factors
+    as they are.
+    """
+    reader = _Reader(known, result.dtype, whole)
     index = tuple(reader.loops.new(n) for n in result.shape)
     if not result.elements:
         return None
@@ -140,6 +142,7 @@ class _Reader:
 
     known: Known
     dtype: str
+    whole: bool
     loops: Loops = field(default_factory=Loops)
     narrow: set[str] = field(default_factory=set)
     precisions: set[str] = field(default_factory=set)
@@ -191,8 +194,8 @@ class _Reader:
 
     def _factor(self, value: Value, index: LoopIndex, depth: int) -> _Part:
         """An operand of a product: one monomial, as products are not multiplied out."""
-        part = self.read(value, index, depth + 1)
-        return part if len(part.monomials) == 1 else _Part((Monomial((Factor(value, index),)),))
+        part = None if self.whole else self.read(value, index, depth + 1)
+        return part if part and len(part.monomials) == 1 else _Part((Monomial((Factor(value, index),)),))
 
     def _sum(self, argument: Value, index: LoopIndex, dims: Sequence[int], depth: int) -> _Part:
         rest = iter(index)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.two_tensor import TwoTensor
 
-from autosched.tracing.capture.rewriting.attention import OPERATOR, attention, parts_of_attention
+from autosched.tracing.capture.fused_functions.attention import OPERATOR, attention, parts_of_attention
 
 HEADS = {
     "plain": ((2, 4, 8, 16), (2, 4, 8, 16), None, False, None, False),

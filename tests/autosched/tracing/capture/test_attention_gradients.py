@@ -16,8 +16,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from autosched.backends.spaces import why_no_schedule
 from autosched.tracing.callables.cutting import trace_function
-from autosched.tracing.capture.rewriting.attention_gradients import rules, without_random_state
-from autosched.tracing.capture.rewriting.fused_functions import scaled_dot_product_attention
+from autosched.tracing.capture.fused_functions.attention_gradients import rules, without_random_state
+from autosched.tracing.capture.fused_functions.written_out import scaled_dot_product_attention
 from search_spaces import target_named
 
 aten = torch.ops.aten

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import autosched
-from autosched.tracing.capture.rewriting.encoder_layers import encoder_layer, multi_head_attention
+from autosched.tracing.capture.fused_functions.encoder_layers import encoder_layer, multi_head_attention
 
 BATCH, LENGTH, SIZE, HEADS = 2, 5, 8, 2
 CAUSAL = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)

@@ -124,12 +124,16 @@ def test_kernels_of_a_gradient_walk_over_heads_and_rows() -> None:
         torch.testing.assert_close(got.double(), want, rtol=4e-3, atol=8e-3)
 
 
-def test_products_of_what_is_given_are_summed_up_as_they_are() -> None:
+def test_products_of_what_is_given_are_summed_up_within_the_product() -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
         return torch.bmm(x, w.repeat_interleave(2, 0))
 
-    made = trace(function, R(4, 64, 16).requires_grad_(), R(2, 16, 80).requires_grad_(), backward=True)
-    assert len(made.backward.steps) == 3, str(made)
+    given = R(4, 64, 16).requires_grad_(), R(2, 16, 80).requires_grad_()
+    made = trace(function, *given, backward=True)
+    assert len(made.backward.steps) == 2, str(made)
+    slope = R(4, 64, 80)
+    for got, want in zip(graded(made, given, slope), wanted(function, given, slope), strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
 
 
 def test_rows_may_be_as_many_as_what_is_walked() -> None:

@@ -1,4 +1,4 @@
-"""Sums over gradients of products, rewritten as sums of existing products.
+"""Normal form of sums over gradients of products: sums of existing products, which are kept anyway.
 
     out = p @ v;  dp = dout @ vᵀ;  sum over c of p * dp        =        sum over e of out * dout
 
@@ -6,22 +6,18 @@
 
     p * dp - p * delta        =        p * (dp - delta)
 
-Where one v multiplies several rows of p (query heads sharing a key head), a sum of products is one product:
-
-    sum over r of (sum over m of p[r, m, c] * dout[r, m, e])        =        sum over (r, m) of p * dout
+A rule cannot say so: in the gradient's own graph the product is one of the values that the forward graph may keep.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
 from autosched.tracing.capture.graph_nodes import (
-    SAME,
     arguments_of,
     call,
     dtype_of,
@@ -33,7 +29,6 @@ from autosched.tracing.capture.graph_nodes import (
 )
 
 _aten = torch.ops.aten
-_VIEWS = (_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default, _aten.clone.default)
 
 
 def fold_products(graph: fx.Graph) -> None:
@@ -123,75 +118,3 @@ def _are_transposed(a: Any, b: Any) -> bool:
 
 def _swaps(order: Sequence[int]) -> bool:
     return [*order] == [*range(len(order) - 2), len(order) - 1, len(order) - 2]
-
-
-def fold_repeats(graph: fx.Graph) -> None:
-    """Merge sums over a part of a product's batch, of computed points, into the product's k."""
-    for product in [n for n in graph.nodes if n.target is _aten.bmm.default and _is_of_points(n)]:
-        seen, swapped = _seen_as(product)
-        total = _only_user(seen)
-        if total is not None and total.target is _aten.sum.dim_IntList and dtype_of(total) == dtype_of(product):
-            _fold_repeat(graph, product, total, swapped)
-    graph.eliminate_dead_code()
-
-
-def _is_of_points(product: fx.Node) -> bool:
-    """True if the largest operand is computed, and neither a product's result nor an input."""
-    first, second = arguments_of(product)
-    return any(
-        _is_computed(points) and elements_of(points) > elements_of(other) + elements_of(product)
-        for points, other in ((first, second), (second, first))
-    )
-
-
-def _is_computed(operand: fx.Node) -> bool:
-    while operand.target in (*SAME, _aten.permute.default):
-        (operand,) = operand.all_input_nodes
-    return operand.op == "call_function" and not is_product(operand)
-
-
-def _seen_as(product: fx.Node) -> tuple[fx.Node, bool]:
-    """The last view of it that splits its batch, and True if rows are columns there."""
-    seen, swapped = product, False
-    while (user := _only_user(seen)) is not None:
-        if user.target in _VIEWS and shape_of(user)[-2:] == shape_of(seen)[-2:]:
-            seen = user
-        elif user.target is _aten.permute.default and _swaps(arguments_of(user)[1]):
-            seen, swapped = user, not swapped
-        else:
-            break
-    return seen, swapped
-
-
-def _only_user(node: fx.Node) -> fx.Node | None:
-    return next(iter(node.users)) if len(node.users) == 1 else None
-
-
-def _fold_repeat(graph: fx.Graph, product: fx.Node, total: fx.Node, swapped: bool) -> None:
-    """Sum within the product, where the sum is over dimensions that its batch is split into."""
-    summed = shape_of(arguments_of(total)[0])
-    *batch, first, second = range(len(summed))
-    # An empty list means all dimensions.
-    over = {d % len(summed) for d in arguments_of(total)[1] or range(len(summed))}
-    if not over < {*batch}:
-        return
-    kept, repeated = [d for d in batch if d not in over], sorted(over)
-    outer = math.prod(summed[d] for d in kept)
-
-    def made(target: Callable[..., Tensor], *arguments: object) -> fx.Node:
-        node = call(graph, target, arguments)
-        node.meta = {**product.meta, "val": node.meta["val"]}
-        return node
-
-    def regrouped(operand: fx.Node, order: list[int], shape: list[int]) -> fx.Node:
-        apart = made(_aten.reshape.default, operand, [*summed[:-2], *shape_of(operand)[-2:]])
-        return made(_aten.reshape.default, made(_aten.permute.default, apart, order), shape)
-
-    with graph.inserting_before(product):
-        a, b = arguments_of(product)
-        rows = regrouped(a, [*kept, first, *repeated, second], [outer, shape_of(a)[1], -1])
-        columns = regrouped(b, [*kept, *repeated, first, second], [outer, -1, shape_of(b)[2]])
-        whole = made(_aten.bmm.default, rows, columns)
-        whole = made(_aten.permute.default, whole, [0, 2, 1]) if swapped else whole
-        whole = made(_aten.reshape.default, whole, [*shape_of(total)])
-    total.replace_all_uses_with(whole)

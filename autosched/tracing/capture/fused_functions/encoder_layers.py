@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from autosched.tracing.capture.rewriting.attention import attention
+from autosched.tracing.capture.fused_functions.attention import attention
 
 # Masks of the types (query, key), (batch, key) and (batch, head, query, key) as tensors of four dimensions.
 _MASK_VIEWS = {0: (None, None, ...), 1: (slice(None), None, None), 2: (...,)}

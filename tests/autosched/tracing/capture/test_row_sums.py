@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from attention_forms import R
 from autosched import trace
@@ -59,6 +61,18 @@ def test_such_a_sum_may_be_computed_before_the_product_is_returned() -> None:
 
     given = tuple(R(2, n, SIZE).requires_grad_() for n in (ROWS, WALKED, WALKED))
     assert trace(function, *given, backward=True).memory == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_shared_keys_are_products_over_their_heads(dtype: torch.dtype) -> None:
+    given = [R(2, heads, ROWS, SIZE).to(dtype).requires_grad_() for heads in (8, 2, 2)]
+    made = trace(partial(scaled_dot_product_attention, enable_gqa=True), *given, backward=True)
+    assert [len(w.outputs) for w in made.backward.launched] == [1, 1, 2]
+
+
+def test_gradients_are_of_what_was_written() -> None:
+    made = trace(lambda x, y: x.exp().bmm(y).sum(), R(4, 64, 64).requires_grad_(), R(4, 64, 8), backward=True)
+    assert not any(cut.forward.rewrites or cut.backward.rewrites for cut in made.cuts)
 
 
 def test_sums_of_whole_products_are_no_products() -> None:

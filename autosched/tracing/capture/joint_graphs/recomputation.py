@@ -17,7 +17,7 @@ from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
 from autosched.tracing.capture.graph_nodes import SAME, elements_of, is_product, shape_of
-from autosched.tracing.capture.rewriting.log_sum_exp import about_one_number
+from autosched.tracing.capture.joint_graphs.log_sum_exp import about_one_number
 
 _aten = torch.ops.aten
 # With a larger k, recomputing a product takes longer than moving it, and longer rows do not stay in registers either.

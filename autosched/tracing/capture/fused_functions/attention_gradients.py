@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from autosched.tracing.capture.rewriting.fused_functions import (
+from autosched.tracing.capture.fused_functions.written_out import (
     masked_scores,
     scale_of,
     softmax_with_logarithm,

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from autosched.tracing.capture.rewriting.fused_functions import scaled_dot_product_attention
+from autosched.tracing.capture.fused_functions.written_out import scaled_dot_product_attention
 
 _NAME = "autosched_functions::attention"
 torch.library.define(

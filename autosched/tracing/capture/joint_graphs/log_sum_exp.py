@@ -1,8 +1,9 @@
-"""Exponentials relative to a row's maximum, divided by the row's sum, as exponentials relative to its log-sum-exp.
+"""Normal form of softmax in gradients: exponentials relative to a row's log-sum-exp, and not to its maximum.
 
     p = exp(s - top) / total        =        exp(s - lse);  lse = top + log(total)
 
-A gradient, which recomputes p, then reads one number of a row. This is left out where the result would differ:
+A gradient, which recomputes p, then reads one number of a row, and the forward graph keeps one. This is left out where
+the result would differ:
 
 - the logarithm of a number that may be negative is NaN;
 - added to a large number, the logarithm is lost. A fully masked row has a maximum of -1e9, say, where the mask is that
