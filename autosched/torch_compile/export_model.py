@@ -145,7 +145,8 @@ class _Captured:
 
         def compiler(_: Kind) -> Callable[..., Any]:
             def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-                graphs.append(DividedGraph.of(graph, inputs, frozenset(range(len(state)))))
+                divided = DividedGraph.of(graph, inputs, frozenset(range(len(state))))
+                graphs.append(divided.in_format_of("inference"))
                 return boxed(graph.forward)
 
             return collect

@@ -74,12 +74,14 @@ class GraphReport:
 
     `sizes`: those that it is called at, where they change; the report without any is of all sizes without kernels.
     `seconds`: latency of the whole graph in parts, those of autosched among them, and by others, where it was timed.
+    `memory_format`: that of images between parts, where it is another than PyTorch's.
     """
 
     kind: Kind
     parts: tuple[PartReport, ...]
     sizes: tuple[int, ...] = ()
     seconds: tuple[tuple[Maker, float], ...] = ()
+    memory_format: str = ""
 
     @property
     def operators(self) -> int:
@@ -116,6 +118,7 @@ class GraphReport:
         if len(self.parts) == 1 and self.parts[0].times == 1:
             return f"{graph} of {self.parts[0]}{timed}"
         head = f"{graph} of {self.operators} operators by {self.by}: {self.kernels} kernels{timed}"
+        head += f"; memory format: {self.memory_format}" if self.memory_format else ""
         return "\n".join([head, *(f"{p.times} × {p}".replace("\n", "\n  ") for p in self.parts)])
 
 

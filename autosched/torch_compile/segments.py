@@ -20,7 +20,9 @@ from torch import fx
 from autosched.torch_compile.graphs import changes_something
 from autosched.torch_compile.input_writes import without_writes
 from autosched.torch_compile.repeats import borders, tensor_text
+from autosched.torch_compile.reports import Kind
 from autosched.tracing.capture.capture import Static, Weights
+from autosched.tracing.capture.memory_format import channels_last
 from autosched.tracing.translation.constant_nodes import ConstantNodes
 
 
@@ -62,7 +64,8 @@ class DividedGraph:
 
     `examples`: its inputs without data; `weights`: the numbers of those that are weights of the model. `writes`: the
     numbers of the inputs to which a call writes the last results; `given`: the graph that writes them itself.
-    `tensors`: of the inputs, by their numbers, as far as they are known.
+    `tensors`: of the inputs, by their numbers, as far as they are known. `before`: the graph as it was written, where
+    this one has its images in another memory format.
     """
 
     module: fx.GraphModule
@@ -71,6 +74,7 @@ class DividedGraph:
     writes: tuple[int, ...]
     given: fx.GraphModule
     tensors: Weights = field(default_factory=dict)
+    before: DividedGraph | None = None
 
     @staticmethod
     def of(
@@ -82,6 +86,13 @@ class DividedGraph:
         """The graph as AOTAutograd gives it, taken apart into what changes nothing and writes to inputs."""
         functional, writes = without_writes(graph)
         return DividedGraph(functional, tuple(examples), weights - {*writes}, writes, graph, tensors or {})
+
+    def in_format_of(self, kind: Kind) -> DividedGraph:
+        """The graph with images channels last from segment to segment; itself where it is one segment, whose cuts may
+        have them so, or one of training, whose results are what the other direction reads.
+        """
+        moved = channels_last(self.module.graph) if kind == "inference" and len(self.segments) > 1 else None
+        return self if moved is None else replace(self, module=fx.GraphModule(self.module, moved), before=self)
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -113,9 +124,16 @@ class DividedGraph:
         outputs = tuple(x for x in results_of(graph) if isinstance(x, fx.Node))
         return Segment(0, len(self._nodes), self.module, graph, inputs, outputs, self.examples, self.weights, "whole")
 
+    @property
+    def as_written(self) -> Segment:
+        """The graph itself, without writes, in the memory format in which it was written."""
+        return self.whole if self.before is None else self.before.whole
+
     @cached_property
     def in_place(self) -> Segment:
-        """The graph with its writes; itself where it has none."""
+        """The graph as it was written, with its writes; itself where it has none."""
+        if self.before is not None:
+            return self.before.in_place
         if not self.writes:
             return self.whole
         count = len(results_of(self.module.graph)) - len(self.writes)

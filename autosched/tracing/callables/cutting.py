@@ -16,6 +16,7 @@ from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.callables.function import TracedFunction, Written
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Static, Weights, capture
 from autosched.tracing.capture.closed_over import name_of
+from autosched.tracing.capture.memory_format import channels_last
 from autosched.tracing.capture.result_memory import ResultMemory
 from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.fusion.partition import NoKernelError, Partition, partitions, why_too_large
@@ -28,6 +29,7 @@ from autosched.tracing.translation.translate import Translation, translate
 from autosched.tracing.values.values import Leaf, Value
 from search_spaces import InputError, Target, Workload
 
+_CHANNELS_LAST = "memory format: channels last"
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
 # Results, and the rewrites that led to them.
 _Rewritten = tuple[Sequence[Value], tuple[str, ...]]
@@ -53,12 +55,38 @@ def trace_function(
 
     def made(scans: bool) -> TracedFunction:
         captured = replace(capture(function, inputs, scans), static=numbers, weights=weights, numerics=numerics)
-        return cut(captured, function, name_of(function), names, allow_fallback)
+        return cut_in_formats(captured, function, name_of(function), names, allow_fallback)
 
     with without_collections():
         found = made(scans=True)
         # PyTorch decomposes scans that no kernel computes.
         return made(scans=False) if any(LIBRARY in left for left in found.left_to_pytorch) else found
+
+
+def cut_in_formats(
+    captured: Captured,
+    function: Callable[..., Any],
+    name: str,
+    arguments: Sequence[str],
+    allow_fallback: bool,
+    target: Target | None = None,
+) -> TracedFunction:
+    """As `cut`, also with images channels last between convolutions, as further cuts."""
+    found = cut(captured, function, name, arguments, allow_fallback, target)
+    moved = channels_last(captured.graph)
+    different = {each.workloads: each for each in found.cuts}
+    if moved is not None:
+        # What it stores in other layouts may have no kernel.
+        with contextlib.suppress(InputError):
+            for each in cut(replace(captured, graph=moved), function, name, arguments, allow_fallback, target).cuts:
+                rewrites = (_CHANNELS_LAST, *each.rewrites)
+                different.setdefault(each.workloads, replace(each, other_cuts=(), rewrites=rewrites))
+
+    def again(precision: LibraryPrecision, target: Target | None) -> TracedFunction:
+        return cut_in_formats(replace(captured, precision=precision), function, name, arguments, allow_fallback, target)
+
+    first, *others = different.values()
+    return replace(first, other_cuts=tuple(others), again=again)
 
 
 def cut(
