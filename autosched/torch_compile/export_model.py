@@ -146,7 +146,7 @@ class _Captured:
         def compiler(_: Kind) -> Callable[..., Any]:
             def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
                 divided = DividedGraph.of(graph, inputs, frozenset(range(len(state))))
-                graphs.append(divided.in_format_of("inference"))
+                graphs.append(divided.for_kernels("inference"))
                 return boxed(graph.forward)
 
             return collect

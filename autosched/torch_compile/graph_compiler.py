@@ -85,7 +85,7 @@ class GraphCompiler:
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Boxed, GraphReport]:
         deadline = Deadline.after(self.options.seconds) if self.options.tunes else NEVER
         weights, tensors = self.weights(inputs, self.kind), known(self.tensors, inputs)
-        divided = DividedGraph.of(graph, inputs, weights, tensors).in_format_of(self.kind)
+        divided = DividedGraph.of(graph, inputs, weights, tensors).for_kernels(self.kind)
         fallbacks = Fallbacks(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
         problems = traced_problems(divided, self.kind, self.options.allowed)
         compared = self._until_compared(divided, fallbacks, deadline)

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from autosched.torch_compile.graphs import changes_something
 from autosched.torch_compile.input_writes import without_writes
@@ -87,11 +87,18 @@ class DividedGraph:
         functional, writes = without_writes(graph)
         return DividedGraph(functional, tuple(examples), weights - {*writes}, writes, graph, tensors or {})
 
-    def in_format_of(self, kind: Kind) -> DividedGraph:
-        """The graph with images channels last from segment to segment; itself where it is one segment, whose cuts may
-        have them so, or one of training, whose results are what the other direction reads.
+    def for_kernels(self, kind: Kind) -> DividedGraph:
+        """The graph with the memory format that kernels are fastest with: on a GPU, images channels last.
+
+        A graph of one segment is itself, as its cuts may have them so, and one of training, whose results are what the
+        other direction reads; on a CPU each segment has cuts of both, as neither is always faster.
         """
-        moved = channels_last(self.module.graph) if kind == "inference" and len(self.segments) > 1 else None
+        on_gpu = any(isinstance(x, Tensor) and x.is_cuda for x in self.examples)
+        return self.with_channels_last() if on_gpu and kind == "inference" and len(self.segments) > 1 else self
+
+    def with_channels_last(self) -> DividedGraph:
+        """The graph with images channels last from one convolution to the next; itself where that changes nothing."""
+        moved = channels_last(self.module.graph)
         return self if moved is None else replace(self, module=fx.GraphModule(self.module, moved), before=self)
 
     @cached_property

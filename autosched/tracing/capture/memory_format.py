@@ -10,17 +10,15 @@ elements, or draws random numbers in the order of memory, has its operands as th
 from __future__ import annotations
 
 import operator
-from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 
-from autosched.tracing.capture.graph_nodes import is_convolution
+from autosched.tracing.capture.graph_nodes import is_convolution, is_view
 from autosched.tracing.capture.library_strides import layouts_of, made_again
-from autosched.tracing.capture.result_memory import storage_of
 
 _aten = torch.ops.aten
 # By the number of dimensions of an image.
@@ -53,56 +51,63 @@ class _NotAsBeforeError(Exception):
 class _Copy:
     """The copy under construction.
 
-    `_copies`: of nodes; `_read`: the copy that readers take instead, where that is another. `chained`: a convolution
-    reads an image that is channels last because of another one.
+    `_copies`: of nodes; `_read`: the copy of an image that its readers take instead. `_before`: the nodes as they were,
+    where they have moved to other places of memory, which are `_moved`. `chained`: a convolution reads an image that is
+    channels last because of another one.
     """
 
     graph: fx.Graph = field(default_factory=fx.Graph)
     chained: bool = False
     _copies: dict[fx.Node, fx.Node] = field(default_factory=dict)
     _read: dict[fx.Node, fx.Node] = field(default_factory=dict)
+    _before: dict[fx.Node, fx.Node] = field(default_factory=dict)
+    _moved: set[fx.Node] = field(default_factory=set)
 
     def add(self, node: fx.Node) -> None:
         """Copy a node; all that it reads was copied before. Raises _NotAsBeforeError."""
-        if node.op == "output":
-            self._check_apart(node)
-        elif is_convolution(node):
+        if is_convolution(node):
             self._make_channels_last(node.args[0])
-        moved = any(self._is_moved(n) for n in node.all_input_nodes)
-        free = moved and _takes_any_strides(node)
-        self._copies[node] = copy = self.graph.node_copy(node, self._reader if free else self._as_before)
+        if not _takes_any_strides(node) or not any(n in self._moved or n in self._read for n in node.all_input_nodes):
+            self._copies[node] = self._copied(node, self._as_before)
+            return
+        copy = self._copied(node, lambda n: self._read.get(n, self._copies[n]))
+        if (made := made_again(copy)) is None:
+            # A view of strides that are others now.
+            copy.args, copy.kwargs = fx.map_arg((node.args, node.kwargs), self._as_before)
+        else:
+            copy.meta["val"] = made
+        self._copies[node] = copy
+        if _shares_memory(node) or layouts_of(copy.meta["val"]) != layouts_of(node.meta["val"]):
+            self._moved.add(node)
+
+    def _copied(self, node: fx.Node, operand: Callable[[fx.Node], fx.Node]) -> fx.Node:
+        copy = self.graph.node_copy(node, operand)
         copy.meta = dict(node.meta)
-        if free:
-            if (made := made_again(copy)) is None:
-                copy.args, copy.kwargs = fx.map_arg((node.args, node.kwargs), self._as_before)
-            else:
-                copy.meta["val"] = made
-
-    def _reader(self, node: fx.Node) -> fx.Node:
-        return self._read.get(node, self._copies[node])
-
-    def _is_moved(self, node: fx.Node) -> bool:
-        return _differ(node, self._reader(node))
+        return copy
 
     def _make_channels_last(self, image: Any) -> None:
         """Let all that reads an image from here on read it channels last."""
-        now = self._reader(image).meta["val"]
+        copy = self._read.get(image, self._copies[image])
+        now = copy.meta["val"]
         memory_format = _FORMATS.get(now.dim())
-        if memory_format is None:
-            return
-        if now.is_contiguous(memory_format=memory_format):
-            self.chained |= self._is_moved(image)
-            return
-        self._read[image] = self._cloned(self._reader(image), memory_format)
+        if memory_format is None or now.is_contiguous(memory_format=memory_format):
+            self.chained |= image in self._moved
+        else:
+            self._read[image] = self._cloned(copy, memory_format)
 
     def _as_before(self, node: fx.Node) -> fx.Node:
-        """The copy of a node with the strides that it has in the original graph."""
-        copy, before = self._copies[node], node.meta.get("val")
-        if not _differ(node, copy):
-            return copy
-        if not isinstance(before, Tensor) or not before.is_contiguous():
-            raise _NotAsBeforeError
-        return self._cloned(copy, torch.contiguous_format)
+        """The node with the strides that it has in the original graph, and views of one memory in one."""
+        if node not in self._moved:
+            return self._copies[node]
+        if node not in self._before:
+            value = node.meta["val"]
+            if _shares_memory(node):
+                self._before[node] = self._copied(node, self._as_before)
+            elif isinstance(value, Tensor) and value.is_contiguous():
+                self._before[node] = self._cloned(self._copies[node], torch.contiguous_format)
+            else:
+                raise _NotAsBeforeError
+        return self._before[node]
 
     def _cloned(self, node: fx.Node, memory_format: torch.memory_format) -> fx.Node:
         made = self.graph.call_function(_aten.clone.default, (node,), {"memory_format": memory_format})
@@ -110,18 +115,10 @@ class _Copy:
         made.meta["val"] = made_again(made)
         return made
 
-    def _check_apart(self, output: fx.Node) -> None:
-        """Raise _NotAsBeforeError where results that are moved share their memory with inputs or other results."""
-        given = [n for n in self._copies if n.op == "placeholder"]
-        ends = dict.fromkeys(n for n in (*given, *output.all_input_nodes) if isinstance(n.meta.get("val"), Tensor))
-        shared = Counter(storage_of(n.meta["val"]) for n in ends)
-        if any(shared[storage_of(n.meta["val"])] > 1 and _differ(n, self._copies[n]) for n in ends):
-            raise _NotAsBeforeError
 
-
-def _differ(node: fx.Node, copy: fx.Node) -> bool:
-    """True if the strides of two nodes do."""
-    return layouts_of(node.meta.get("val")) != layouts_of(copy.meta.get("val"))
+def _shares_memory(node: fx.Node) -> bool:
+    """True for a view of its operand."""
+    return is_view(node) and (node.target is not operator.getitem or _shares_memory(node.all_input_nodes[0]))
 
 
 def _takes_any_strides(node: fx.Node) -> bool:
