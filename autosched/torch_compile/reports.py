@@ -114,11 +114,11 @@ class GraphReport:
 
     def __str__(self) -> str:
         graph = f"{self.kind} graph{' at ' * bool(self.sizes)}{', '.join(map(str, self.sizes))}"
+        graph += f", images {self.memory_format}," if self.memory_format else ""
         timed = _timed(self.seconds)
         if len(self.parts) == 1 and self.parts[0].times == 1:
             return f"{graph} of {self.parts[0]}{timed}"
         head = f"{graph} of {self.operators} operators by {self.by}: {self.kernels} kernels{timed}"
-        head += f"; memory format: {self.memory_format}" if self.memory_format else ""
         return "\n".join([head, *(f"{p.times} × {p}".replace("\n", "\n  ") for p in self.parts)])
 
 

@@ -90,11 +90,11 @@ class DividedGraph:
     def for_kernels(self, kind: Kind) -> DividedGraph:
         """The graph with the memory format that kernels are fastest with: on a GPU, images channels last.
 
-        A graph of one segment is itself, as its cuts may have them so, and one of training, whose results are what the
-        other direction reads; on a CPU each segment has cuts of both, as neither is always faster.
+        On a CPU neither is faster for all convolutions. A graph of training is itself: its results are what the other
+        direction reads.
         """
         on_gpu = any(isinstance(x, Tensor) and x.is_cuda for x in self.examples)
-        return self.with_channels_last() if on_gpu and kind == "inference" and len(self.segments) > 1 else self
+        return self.with_channels_last() if on_gpu and kind == "inference" else self
 
     def with_channels_last(self) -> DividedGraph:
         """The graph with images channels last from one convolution to the next; itself where that changes nothing."""

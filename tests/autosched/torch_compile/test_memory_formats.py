@@ -120,36 +120,29 @@ def test_a_model_has_its_results_where_they_were(name: str, memory_format: torch
     torch.testing.assert_close(dict(again.named_buffers()), dict(model.named_buffers()))
     (report,) = reports
     moved = memory_format is torch.contiguous_format
-    assert ("memory format: channels last" in str(report)) == moved
+    assert ("inference graph, images channels last, of" in str(report)) == moved
     assert (report.memory_format == "channels last") == moved
 
 
-def graph_on(device: str, count: int) -> tuple[fx.GraphModule, tuple[Tensor, Tensor]]:
-    """Layers of two convolutions, which repeat."""
+def graph_on(device: str) -> tuple[fx.GraphModule, tuple[Tensor, Tensor]]:
     with FakeTensorMode():
         x, weights = torch.empty(2, 4, 6, 6, device=device), torch.empty(4, 4, 3, 3, device=device)
 
-        def repeated(x: Tensor, w: Tensor) -> tuple[Tensor]:
-            for _ in range(count):
-                x = F.relu(F.conv2d(F.gelu(F.conv2d(x, w, padding=1)).sigmoid(), w, padding=1) + 1) * 2 + x
-            return (x,)
-
-        return make_fx(repeated)(x, weights), (x, weights)
+        return make_fx(lambda x, w: (F.conv2d(F.conv2d(x, w), w),))(x, weights), (x, weights)
 
 
 @pytest.mark.parametrize(
-    ("device", "kind", "count", "moved"),
+    ("device", "kind", "moved"),
     [
-        ("cuda", "inference", 5, True),
-        ("cuda", "forward", 5, False),
-        ("cuda", "inference", 1, False),
-        ("cpu", "inference", 5, False),
+        ("cuda", "inference", True),
+        ("cuda", "forward", False),
+        ("cpu", "inference", False),
     ],
 )
-def test_inference_of_several_segments_on_a_gpu_has_the_format_of_kernels(
-    device: str, kind: Kind, count: int, moved: bool, monkeypatch: pytest.MonkeyPatch
+def test_inference_on_a_gpu_has_the_format_of_kernels(
+    device: str, kind: Kind, moved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, inputs = graph_on(device, count)
+    graph, inputs = graph_on(device)
     divided = DividedGraph.of(graph, inputs)
     # PyTorch without CUDA has no strides of cuDNN's.
     other = DividedGraph.of(graph, inputs)
