@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import warnings
@@ -15,6 +16,7 @@ from torch import Tensor, fx
 
 from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.memory import free_bytes
+from autosched.measuring.session import local_measurer
 from autosched.torch_compile.alternatives import with_alternatives, with_chosen
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
@@ -27,6 +29,7 @@ from autosched.torch_compile.place import as_written
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
+from autosched.torch_compile.shared_weights import copied_bytes, with_shared_weights
 from autosched.torch_compile.timing_parts import MOST_S, seconds_of_graph, seconds_of_segment
 from autosched.torch_compile.tuning_process import TuningWork
 from autosched.torch_compile.tuning_together import tune_together
@@ -88,10 +91,15 @@ class GraphCompiler:
         divided = DividedGraph.of(graph, inputs, weights, tensors).for_kernels(self.kind)
         fallbacks = Fallbacks(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
         problems = traced_problems(divided, self.kind, self.options.allowed)
+        if self.options.tunes:
+            _start_workers(problems)
         compared = self._until_compared(divided, fallbacks, deadline)
         # With strict there must be kernels.
         kernels = self.kernels(problems, compared, NEVER if self.options.strict else deadline)
         parts, report = self._choose_parts(divided, kernels, fallbacks, deadline)
+        if self.options.share_weights:
+            parts = with_shared_weights(divided, parts)
+            report = replace(report, parts=reports_of(parts))
         made = self._plan(divided, parts)
         background = self.options.background
         if background is not None and (work := self._work(problems)) is not None:
@@ -202,7 +210,8 @@ class GraphCompiler:
                 errors = tune_together(functions, self.options.trials, deadline, self.options.log, last=last)
             known = {key: self._kernel(p, error) for (key, p), error in zip(traced.items(), errors, strict=True)}
             times = {key: p.times for key, p in traced.items()}
-            return {**{key: p for key, p in problems.items() if isinstance(p, str)}, **_within_memory(known, times)}
+            kept = _within_memory(known, times, self.options.share_weights)
+            return {**{key: p for key, p in problems.items() if isinstance(p, str)}, **kept}
 
     def _kernel(self, problem: TracedProblem, untuned: Exception | None) -> TracedKernel | str:
         try:
@@ -295,6 +304,14 @@ class GraphCompiler:
         return as_cuda_graph(call, segment.module, segment.examples)
 
 
+def _start_workers(problems: Mapping[str, TracedProblem | str]) -> None:
+    """Let the processes that compile and measure kernels start, which takes seconds, while others compile the whole."""
+    for target in {p.target for p in problems.values() if isinstance(p, TracedProblem)}:
+        # The search itself says that there is none.
+        with contextlib.suppress(AutoschedError):
+            local_measurer(target)
+
+
 def _most_first(divided: DividedGraph) -> list[Segment]:
     """The distinct segments, those of most operators first: they are compared as long as there is time."""
     ordered = sorted(divided.problems, key=lambda problem: -problem[0].operators * problem[1])
@@ -302,14 +319,15 @@ def _most_first(divided: DividedGraph) -> list[Segment]:
 
 
 def _within_memory(
-    kernels: Mapping[str, TracedKernel | str], times: Mapping[str, int]
+    kernels: Mapping[str, TracedKernel | str], times: Mapping[str, int], shared: bool
 ) -> Mapping[str, TracedKernel | str]:
     """The kernels, all as written where what rewrites prepare of weights would take much of the free memory.
 
-    `times`: how often each is in the graph.
+    `times`: how often each is in the graph. `shared`: values of weights are no copies where they need not be.
     """
-    rewritten = {key: k for key, k in kernels.items() if isinstance(k, TracedKernel) and k.rewritten_bytes}
-    needed = sum(times[key] * kernel.rewritten_bytes for key, kernel in rewritten.items())
+    copied = {key: n for key, k in kernels.items() if isinstance(k, TracedKernel) and (n := copied_bytes(k, shared))}
+    rewritten = {key: k for key, k in kernels.items() if key in copied and isinstance(k, TracedKernel)}
+    needed = sum(times[key] * n for key, n in copied.items())
     free = free_bytes(next(iter(rewritten.values())).device) if rewritten else None
     if free is None or needed <= _MOST_PREPARED * free:
         return kernels
