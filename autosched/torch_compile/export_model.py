@@ -147,7 +147,8 @@ class _Captured:
 
         def compiler(_: Kind) -> Callable[..., Any]:
             def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-                graphs.append(DividedGraph.of(graph, inputs, frozenset(range(len(state)))))
+                divided = DividedGraph.of(graph, inputs, frozenset(range(len(state))))
+                graphs.append(divided.for_kernels("inference"))
                 return boxed(graph.forward)
 
             return collect

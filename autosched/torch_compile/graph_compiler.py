@@ -87,7 +87,8 @@ class GraphCompiler:
 
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Boxed, GraphReport]:
         deadline = Deadline.after(self.options.seconds) if self.options.tunes else NEVER
-        divided = DividedGraph.of(graph, inputs, self.weights(inputs, self.kind), known(self.tensors, inputs))
+        weights, tensors = self.weights(inputs, self.kind), known(self.tensors, inputs)
+        divided = DividedGraph.of(graph, inputs, weights, tensors).for_kernels(self.kind)
         fallbacks = Fallbacks(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
         problems = traced_problems(divided, self.kind, self.options.allowed)
         if self.options.tunes:
@@ -135,7 +136,11 @@ class GraphCompiler:
         seconds: Mapping[Maker, float] = {}
         if (len(parts) > 1 or divided.writes) and self.options.tunes and not self.options.strict:
             parts, seconds = self._whole_or_parts(divided, parts, kernels, fallbacks, deadline)
-        return parts, GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
+        moved = divided.before is not None and any(p.choice.kernel is not None for p in parts)
+        memory_format = "channels last" if moved else ""
+        return parts, GraphReport(
+            self.kind, reports_of(parts), seconds=tuple(seconds.items()), memory_format=memory_format
+        )
 
     def _work(self, problems: Mapping[str, TracedProblem | str]) -> TuningWork | None:
         """The tuning of a graph's kernels in another process; None where there is nothing to tune."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import operator
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from autosched.torch_compile.reports import Kind
 from autosched.tracing import TracedFunction
 from autosched.tracing.callables.cutting import trace_function
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, Static, Weights
+from autosched.tracing.capture.graph_nodes import is_view
 from autosched.tracing.translation.translate import DefectWarning, WithoutKernelError
 from autosched.tracing.values.values import Fallback
 from search_spaces import AutoschedError, InputError, Target
@@ -157,16 +157,6 @@ def operators_of(graph: fx.GraphModule) -> int:
 def computes(graph: fx.GraphModule) -> bool:
     """True for a graph that does more than view its inputs."""
     return any(n.op.startswith("call") and not is_view(n) for n in graph.graph.nodes)
-
-
-def is_view(node: fx.Node) -> bool:
-    """True for an operator whose result shares the memory of its operand, or is one of its operand's results."""
-    target = node.target
-    return (
-        target is operator.getitem
-        or target is torch.ops.aten._unsafe_view.default
-        or (isinstance(target, torch._ops.OpOverload) and target.is_view)
-    )
 
 
 def changes_something(node: fx.Node) -> bool:

@@ -83,7 +83,7 @@ class Fallbacks:
 
     def whole(self, divided: DividedGraph) -> Segment:
         """The graph as others compute it."""
-        return divided.whole if self.graphs else divided.in_place
+        return divided.as_written if self.graphs else divided.in_place
 
     def of(self, segment: Segment) -> Fallback:
         if segment.key not in self._made:

@@ -18,7 +18,7 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from autosched.torch_compile.graphs import is_view
+from autosched.tracing.capture.graph_nodes import is_view
 
 # Fewest operators of a layer that are neither pointwise nor views: a block of a transformer or of a ResNet has as many.
 # Between smaller parts, as the steps of a recurrent net, more would be lost than the launches of a segment take.

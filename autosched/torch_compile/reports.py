@@ -76,12 +76,14 @@ class GraphReport:
 
     `sizes`: those that it is called at, where they change; the report without any is of all sizes without kernels.
     `seconds`: latency of the whole graph in parts, those of autosched among them, and by others, where it was timed.
+    `memory_format`: that of images between parts, where it is another than PyTorch's.
     """
 
     kind: Kind
     parts: tuple[PartReport, ...]
     sizes: tuple[int, ...] = ()
     seconds: tuple[tuple[Maker, float], ...] = ()
+    memory_format: str = ""
 
     @property
     def operators(self) -> int:
@@ -114,6 +116,7 @@ class GraphReport:
 
     def __str__(self) -> str:
         graph = f"{self.kind} graph{' at ' * bool(self.sizes)}{', '.join(map(str, self.sizes))}"
+        graph += f", images {self.memory_format}," if self.memory_format else ""
         timed = _timed(self.seconds)
         if len(self.parts) == 1 and self.parts[0].times == 1:
             return f"{graph} of {self.parts[0]}{timed}"

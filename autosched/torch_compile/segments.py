@@ -15,13 +15,15 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from autosched.torch_compile.graphs import changes_something
 from autosched.torch_compile.input_writes import without_writes
 from autosched.torch_compile.repeats import borders, tensor_text
+from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.shared_work import with_shared_work
 from autosched.tracing.capture.capture import Static, Weights
+from autosched.tracing.capture.memory_format import channels_last
 from autosched.tracing.translation.constant_nodes import ConstantNodes
 
 
@@ -63,7 +65,8 @@ class DividedGraph:
 
     `examples`: its inputs without data; `weights`: the numbers of those that are weights of the model. `writes`: the
     numbers of the inputs to which a call writes the last results; `given`: the graph that writes them itself.
-    `tensors`: of the inputs, by their numbers, as far as they are known.
+    `tensors`: of the inputs, by their numbers, as far as they are known. `before`: the graph as it was written, where
+    this one has its images in another memory format.
     """
 
     module: fx.GraphModule
@@ -72,6 +75,7 @@ class DividedGraph:
     writes: tuple[int, ...]
     given: fx.GraphModule
     tensors: Weights = field(default_factory=dict)
+    before: DividedGraph | None = None
 
     @staticmethod
     def of(
@@ -85,6 +89,20 @@ class DividedGraph:
         return DividedGraph(
             with_shared_work(functional), tuple(examples), weights - {*writes}, writes, graph, tensors or {}
         )
+
+    def for_kernels(self, kind: Kind) -> DividedGraph:
+        """The graph with the memory format that kernels are fastest with: on a GPU, images channels last.
+
+        On a CPU neither is faster for all convolutions. A graph of training is itself: its results are what the other
+        direction reads.
+        """
+        on_gpu = any(isinstance(x, Tensor) and x.is_cuda for x in self.examples)
+        return self.with_channels_last() if on_gpu and kind == "inference" else self
+
+    def with_channels_last(self) -> DividedGraph:
+        """The graph with images channels last from one convolution to the next; itself where that changes nothing."""
+        moved = channels_last(self.module.graph)
+        return self if moved is None else replace(self, module=fx.GraphModule(self.module, moved), before=self)
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -116,9 +134,16 @@ class DividedGraph:
         outputs = tuple(x for x in results_of(graph) if isinstance(x, fx.Node))
         return Segment(0, len(self._nodes), self.module, graph, inputs, outputs, self.examples, self.weights, "whole")
 
+    @property
+    def as_written(self) -> Segment:
+        """The graph itself, without writes, in the memory format in which it was written."""
+        return self.whole if self.before is None else self.before.whole
+
     @cached_property
     def in_place(self) -> Segment:
-        """The graph with its writes; itself where it has none."""
+        """The graph as it was written, with its writes; itself where it has none."""
+        if self.before is not None:
+            return self.before.in_place
         if not self.writes:
             return self.whole
         count = len(results_of(self.module.graph)) - len(self.writes)

@@ -124,7 +124,7 @@ class _AtSizes:
             return f"it is not captured at these sizes: {type(error).__name__}: {first_line(error)}"
         places = [n for n, x in enumerate(inputs) if isinstance(x, Tensor)]
         weights = frozenset(number for number, n in enumerate(places) if n in self.weights)
-        divided = DividedGraph.of(graph, tensors, weights)
+        divided = DividedGraph.of(graph, tensors, weights).for_kernels(self.compiler.kind)
         return _TracedGraph(divided, traced_problems(divided, self.compiler.kind, self.compiler.options.allowed))
 
     def _by_kernels(

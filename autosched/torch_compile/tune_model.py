@@ -134,7 +134,7 @@ class _Collector:
         """The compiler of one kind of graphs."""
 
         def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            divided = DividedGraph.of(graph, inputs, weights_of(inputs, kind), known(tensors, inputs))
+            divided = DividedGraph.of(graph, inputs, weights_of(inputs, kind), known(tensors, inputs)).for_kernels(kind)
             problems = traced_problems(divided, kind, Allowed(numerics=self.numerics))
             self.graphs.append((kind, divided, problems))
             for problem in problems.values():

@@ -49,10 +49,12 @@ def read_of_box(form: Contraction, operand: Expression, name: str) -> Access:
 
 def why_no_box(form: Contraction, operand: Expression) -> str | None:
     """Reason that the operand is not copied to a box, or None."""
-    box = box_of(form, operand)
     parts = distinct(operand)
     if any(isinstance(e, Gather) for e in parts):
         return "an operand depends on data as indices"
+    if not accesses(operand):
+        return "an operand reads no tensor"
+    box = box_of(form, operand)
     if any(isinstance(e, Position) and e.index.terms and Affine(e.index.terms) not in box for e in parts):
         return "an operand depends on positions that no tensor of it is read at"
     elements = math.prod(box.values())

@@ -15,6 +15,8 @@ from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.callables.function import TracedFunction, Written
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Static, Weights, capture
 from autosched.tracing.capture.closed_over import name_of
+from autosched.tracing.capture.graph_nodes import is_convolution
+from autosched.tracing.capture.memory_format import channels_last
 from autosched.tracing.capture.result_memory import ResultMemory
 from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.fusion.partition import NoKernelError, Partition, partitions, why_too_large
@@ -27,6 +29,9 @@ from autosched.tracing.translation.translate import Translation, translate
 from autosched.tracing.values.values import Leaf, Value
 from search_spaces import InputError, Target
 
+_CHANNELS_LAST = "memory format: channels last"
+# A function of more is a model, whose cuts take seconds, and whose format torch.compile's backend decides.
+_MOST_CONVOLUTIONS = 16
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
 
 
@@ -68,10 +73,56 @@ def trace_function(
         captured = replace(capture(function, inputs, scans), static=numbers, weights=weights, numerics=numerics)
         return cut(captured, function, name_of(function), names, allow_fallback)
 
+    return _with_scans(made)
+
+
+def trace_in_formats(
+    function: Callable[..., Any], inputs: Sequence[Tensor], allow_fallback: bool, numerics: Numerics
+) -> TracedFunction:
+    """As `trace_function`, also with images channels last between convolutions, as further cuts."""
+    names = argument_names(function, len(inputs))
+
+    def made(scans: bool) -> TracedFunction:
+        captured = replace(capture(function, inputs, scans), numerics=numerics)
+        return _cut_in_formats(captured, function, name_of(function), names, allow_fallback)
+
+    return _with_scans(made)
+
+
+def _with_scans(made: Callable[[bool], TracedFunction]) -> TracedFunction:
+    """What is made with scans as operators of their own, if kernels compute them."""
     with without_collections():
-        found = made(scans=True)
+        found = made(True)
         # PyTorch decomposes scans that no kernel computes.
-        return made(scans=False) if any(LIBRARY in left for left in found.left_to_pytorch) else found
+        return made(False) if any(LIBRARY in left for left in found.left_to_pytorch) else found
+
+
+def _cut_in_formats(
+    captured: Captured,
+    function: Callable[..., Any],
+    name: str,
+    arguments: Sequence[str],
+    allow_fallback: bool,
+    target: Target | None = None,
+) -> TracedFunction:
+    found = cut(captured, function, name, arguments, allow_fallback, target)
+    few = sum(map(is_convolution, captured.graph.nodes)) <= _MOST_CONVOLUTIONS
+    moved = channels_last(captured.graph) if few else None
+    different = {each.workloads: each for each in found.cuts}
+    if moved is not None:
+        # What it stores in other layouts may have no kernel.
+        with contextlib.suppress(InputError):
+            for each in cut(replace(captured, graph=moved), function, name, arguments, allow_fallback, target).cuts:
+                rewrites = (_CHANNELS_LAST, *each.rewrites)
+                different.setdefault(each.workloads, replace(each, other_cuts=(), rewrites=rewrites))
+
+    def again(precision: LibraryPrecision, target: Target | None) -> TracedFunction:
+        return _cut_in_formats(
+            replace(captured, precision=precision), function, name, arguments, allow_fallback, target
+        )
+
+    first, *others = different.values()
+    return replace(first, other_cuts=tuple(others), again=again)
 
 
 def cut(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from autosched.kernels.kernel import Kernel
-from autosched.tracing.callables.cutting import trace_function
+from autosched.tracing.callables.cutting import trace_in_formats
 from autosched.tracing.callables.differentiable import DifferentiableFunction, DifferentiableKernel, trace_with_gradient
 from autosched.tracing.callables.dynamic import DynamicFunction, DynamicKernel, trace_dynamic
 from autosched.tracing.callables.function import TracedFunction
@@ -98,7 +98,7 @@ def trace(
         raise InputError("sizes and points say what dynamic dimensions may be; expected dynamic={argument: dimension}")
     if backward:
         return trace_with_gradient(function, inputs, allow_fallback)
-    return trace_function(function, inputs, allow_fallback, numerics=numerics)
+    return trace_in_formats(function, inputs, allow_fallback, numerics)
 
 
 def cuts_of(traced: Traced) -> tuple[Traced, ...]:

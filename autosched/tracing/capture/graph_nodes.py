@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +76,16 @@ def dtype_of(node: fx.Node) -> torch.dtype:
 
 def is_convolution(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target.name().startswith("aten::conv")
+
+
+def is_view(node: fx.Node) -> bool:
+    """True for an operator whose result shares the memory of its operand, or is one of its operand's results."""
+    target = node.target
+    return (
+        target is operator.getitem
+        or target is _aten._unsafe_view.default
+        or (isinstance(target, torch._ops.OpOverload) and target.is_view)
+    )
 
 
 def device_of(graph: fx.Graph) -> torch.device:

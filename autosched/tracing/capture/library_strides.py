@@ -27,14 +27,14 @@ def as_by_libraries(graph: fx.Graph) -> None:
             with _context(node):
                 as_by_libraries(called.graph)
             results = fx.map_arg(called.graph.output_node().args[0], lambda n: n.meta["val"])
-            if _layouts(results) != _layouts(node.meta["val"]):
+            if layouts_of(results) != layouts_of(node.meta["val"]):
                 node.meta["val"] = results
                 changed.add(node)
             continue
         if not is_convolution(node) and changed.isdisjoint(node.all_input_nodes):
             continue
-        made = _made_again(node)
-        if made is not None and (_layouts(made) != _layouts(node.meta["val"]) or not is_convolution(node)):
+        made = made_again(node)
+        if made is not None and (layouts_of(made) != layouts_of(node.meta["val"]) or not is_convolution(node)):
             node.meta["val"] = made
             changed.add(node)
 
@@ -56,7 +56,7 @@ def _called(node: fx.Node) -> fx.GraphModule | None:
     return found if isinstance(found, fx.GraphModule) else None
 
 
-def _made_again(node: fx.Node) -> Any:
+def made_again(node: fx.Node) -> Any:
     """The node's results as PyTorch's shape functions have them now; None where it has none."""
     before = pytree.tree_leaves(node.meta.get("val"))
     mode = next((t.fake_mode for t in before if isinstance(t, FakeTensor)), None)
@@ -65,7 +65,7 @@ def _made_again(node: fx.Node) -> Any:
     assert callable(node.target)
     arguments, named = pytree.tree_map_only(fx.Node, lambda n: n.meta["val"], (node.args, node.kwargs))
     try:
-        with mode, _uncached(mode), torch.no_grad():
+        with mode, _uncached(mode) if is_convolution(node) else contextlib.nullcontext(), torch.no_grad():
             return node.target(*arguments, **named)
     except RuntimeError:
         # A view that no strides make of the other layout.
@@ -83,5 +83,5 @@ def _uncached(mode: FakeTensorMode) -> Iterator[None]:
         mode.cache_enabled = before
 
 
-def _layouts(made: Any) -> list[tuple[int, ...]]:
+def layouts_of(made: Any) -> list[tuple[int, ...]]:
     return [t.stride() for t in pytree.tree_leaves(made) if isinstance(t, Tensor)]

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autosched import InputError, trace
+from autosched.backends.spaces import why_no_schedule
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 from autosched.tracing.operators.windows import transposed as transposed_rules
@@ -449,3 +450,15 @@ def test_gradients_are_computed_where_they_are_wanted_alone() -> None:
     given = X, W.clone().requires_grad_()
     traced = trace(conv, *given, backward=True)
     assert len(traced.backward.steps) == 1, str(traced)
+
+
+def test_a_depthwise_convolution_of_what_is_looked_up_has_kernels_on_a_cpu() -> None:
+    weight = torch.randn(3, 1, 1, 1)
+
+    def function(x: Tensor) -> Tensor:
+        return F.conv2d(F.interpolate(x, [2, 3], mode="nearest-exact"), weight, groups=3)
+
+    traced, target = trace(function, torch.randn(2, 3, 5, 7)), cpu_target()
+    assert traced.again is not None
+    here = traced.again(traced.settings.on_target(target), target)
+    assert all(why_no_schedule(workload, target) is None for workload in here.workloads)
