@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import warnings
@@ -15,6 +16,7 @@ from torch import Tensor, fx
 
 from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.memory import free_bytes
+from autosched.measuring.session import local_measurer
 from autosched.torch_compile.alternatives import with_alternatives, with_chosen
 from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.composition import Boxed, boxed, composed
@@ -87,6 +89,8 @@ class GraphCompiler:
         divided = DividedGraph.of(graph, inputs, self.weights(inputs, self.kind), known(self.tensors, inputs))
         fallbacks = Fallbacks(self.options.graphs and any(x.is_cuda for x in inputs if isinstance(x, Tensor)))
         problems = traced_problems(divided, self.kind, self.options.allowed)
+        if self.options.tunes:
+            _start_workers(problems)
         compared = self._until_compared(divided, fallbacks, deadline)
         # With strict there must be kernels.
         kernels = self.kernels(problems, compared, NEVER if self.options.strict else deadline)
@@ -288,6 +292,14 @@ class GraphCompiler:
         if not self.options.graphs or isinstance(call, TracedKernel):
             return call
         return as_cuda_graph(call, segment.module, segment.examples)
+
+
+def _start_workers(problems: Mapping[str, TracedProblem | str]) -> None:
+    """Let the processes that compile and measure kernels start, which takes seconds, while others compile the whole."""
+    for target in {p.target for p in problems.values() if isinstance(p, TracedProblem)}:
+        # The search itself says that there is none.
+        with contextlib.suppress(AutoschedError):
+            local_measurer(target)
 
 
 def _most_first(divided: DividedGraph) -> list[Segment]:

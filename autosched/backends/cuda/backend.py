@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autosched.backends.backend import Artefact, CompileError, Launcher
 from autosched.backends.cuda import nvrtc
 from autosched.backends.cuda.limits import CudaLimits
 from autosched.backends.gpu.cubin import read_cubin
+from autosched.backends.gpu.early_launch import cuda_that_waits, launches_early
 from autosched.backends.gpu.kernel import CudaKernel, kernels_from_json, kernels_to_json
 from autosched.backends.gpu.warps import WARP, why_other_waves
 from search_spaces import Target, TileProgram
@@ -46,8 +48,9 @@ class CudaBackend:
             expected = f"compute capability 7.0 or later with warps of {WARP}"
             raise CompileError(f"target {target.name} is no GPU of {expected}")
         started = time.perf_counter()
-        kernels = launched(program, target)
-        compiled = nvrtc.compile_text(source, target.capability)
+        waits = launches_early(target)
+        kernels = [replace(kernel, waits=waits) for kernel in launched(program, target)]
+        compiled = nvrtc.compile_text(cuda_that_waits(source) if waits else source, target.capability)
         facts = _facts(time.perf_counter() - started, compiled.cubin, kernels)
         launch = json.dumps({"capability": target.capability, "kernels": kernels_to_json(kernels)})
         return Artefact(self.name, source, (compiled.cubin, compiled.ptx), facts, launch)

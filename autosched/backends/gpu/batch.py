@@ -2,7 +2,8 @@
 
 Every value that a kernel takes lies in one array: a constant, or a constant plus the address of a base, which differs
 from call to call. One vector sum fills it, and only where a base has moved since the last call with that array. Like
-the parameters of a single launch, such an array serves one call at a time.
+the parameters of a single launch, such an array serves one call at a time. A kernel after another one is launched early
+(`early_launch`).
 """
 
 from __future__ import annotations
@@ -166,8 +167,11 @@ class Parameters:
         pointers = [
             (ctypes.c_void_p * len(slots))(*(first + _VALUE_BYTES * s for s in slots)) for slots in layout.parameters
         ]
-        for number in kernels:
-            launch = launch_of(launcher.kernels[number])
+        for place, number in enumerate(kernels):
+            kernel = launcher.kernels[number]
+            # After steps that set memory to zero none can be launched early.
+            after_kernel = place > 0 or bool(self._launches and not layout.zeroed)
+            launch = launch_of(kernel, early=kernel.waits and after_kernel)
             self._launches.append(launch)
             words += [launch.getPtr(), int(launcher.functions[number]), ctypes.addressof(pointers[number])]
         self._pointers += pointers

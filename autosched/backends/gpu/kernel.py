@@ -48,7 +48,7 @@ class CudaKernel:
     `arguments` names the buffers whose addresses are passed, in order; after them come the tensor `maps`. `programs`
     blocks (clusters of `num_ctas` blocks) are launched along x; `shared_bytes` is dynamic shared memory. After all of
     these come `hidden_parameters` pointers: the first to `scratch_bytes` of memory for each block, the others null. A
-    `dependent` kernel may be launched while the one before it runs, and waits for that itself.
+    `dependent` kernel is launched while the one before it runs; one that `waits` for that by itself may be.
     """
 
     name: str
@@ -61,6 +61,7 @@ class CudaKernel:
     hidden_parameters: int
     maps: tuple[TensorMap, ...] = ()
     dependent: bool = False
+    waits: bool = False
 
 
 def kernels_to_json(kernels: Sequence[CudaKernel]) -> str:

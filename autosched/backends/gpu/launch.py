@@ -270,8 +270,8 @@ def _function_of(module: Any, kernel: CudaKernel) -> Any:
     return function
 
 
-def launch_of(kernel: CudaKernel) -> Any:
-    """The driver's description of a launch, on the default stream."""
+def launch_of(kernel: CudaKernel, early: bool = False) -> Any:
+    """The driver's description of a launch, on the default stream; `early`: while the kernel before it runs."""
     launch = driver.CUlaunchConfig()
     launch.gridDimX, launch.gridDimY, launch.gridDimZ = kernel.programs * kernel.num_ctas, 1, 1
     launch.blockDimX, launch.blockDimY, launch.blockDimZ = kernel.num_warps * WARP, 1, 1
@@ -285,7 +285,7 @@ def launch_of(kernel: CudaKernel) -> Any:
         cluster.value.clusterDim.y = 1
         cluster.value.clusterDim.z = 1
         attributes.append(cluster)
-    if kernel.dependent:
+    if kernel.dependent or early:
         ahead = driver.CUlaunchAttribute()
         ahead.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         ahead.value.programmaticStreamSerializationAllowed = 1

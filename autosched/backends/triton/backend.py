@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from autosched.backends.backend import Artefact, CompileError, Launcher
 from autosched.backends.gpu.cubin import CubinFacts, read_cubin
+from autosched.backends.gpu.early_launch import launches_early
 from autosched.backends.gpu.kernel import CudaKernel, TensorMap, kernels_from_json, kernels_to_json
 from autosched.backends.gpu.warps import why_other_waves
 from autosched.backends.triton.limits import TritonLimits
@@ -65,6 +66,7 @@ class TritonBackend:
                     num_warps=compiled.num_warps,
                     num_ctas=kernel.launch.num_ctas,
                     dependent=kernel.launch.dependent,
+                    waits=launches_early(target),
                     shared_bytes=compiled.shared_bytes,
                     scratch_bytes=compiled.scratch_bytes,
                     hidden_parameters=compiled.hidden_parameters,

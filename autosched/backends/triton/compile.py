@@ -20,6 +20,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.arguments import Arguments, Descriptor
+from autosched.backends.gpu.early_launch import launches_early, ptx_that_waits
 from autosched.backends.triton.gluon.compile import descriptor_type, first_warps
 from search_spaces.devices.target import Target
 from search_spaces.programs.tile_program import Launch
@@ -97,7 +98,7 @@ def compile_kernel(function: Any, taken: Arguments, launch: Launch, target: Targ
     device = GPUTarget("cuda", target.capability, target.wave)
     printed = Printed()
     try:
-        with _own_cache(), _without_line_info(), printed.captured():
+        with _own_cache(), _without_line_info(), _waiting(target), printed.captured():
             source = (GluonASTSource if in_gluon else ASTSource)(function, signature, {}, aligned)
             compiled = triton.compile(source, target=device, options=options)
     except Exception as error:  # Triton raises RuntimeError, ValueError, AssertionError, its own types, and more.
@@ -145,6 +146,24 @@ def _without_line_info() -> Iterator[None]:
     """Context without source lines in binaries: schedules that differ only in their comment compile to the same."""
     with triton.knobs.compilation.scope():
         triton.knobs.compilation.disable_line_info = True
+        yield
+
+
+@contextlib.contextmanager
+def _waiting(target: Target) -> Iterator[None]:
+    """Context in which kernels wait for those before them, where the device launches them that early."""
+
+    def add(_backend: Any = None, stages: dict[str, Any] | None = None, *_: Any) -> tuple[str, str] | None:
+        if stages is None:
+            # Asked for its part of the key of Triton's cache, which is this compilation's own.
+            return "", ""
+        assemble = stages["cubin"]
+        stages["cubin"] = lambda ptx, metadata: assemble(ptx_that_waits(ptx), metadata)
+        return None
+
+    with triton.knobs.runtime.scope():
+        if launches_early(target):
+            triton.knobs.runtime.add_stages_inspection_hook = add
         yield
 
 

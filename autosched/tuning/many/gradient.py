@@ -95,7 +95,9 @@ class Gradient:
         if not slopes:
             return None
         weights = self._weights()
-        chosen = max(slopes, key=lambda n: (slopes[n].gain_s, weights[n]))
+        # First batches in the order of the searches: time may end before all have one.
+        first = [n for n, slope in slopes.items() if slope.why == "first"]
+        chosen = min(first) if first else max(slopes, key=lambda n: (slopes[n].gain_s, weights[n]))
         search = self._searches[chosen]
         if self.left is not None:
             search.wanted = search.granted + self._share(search, slopes, self.left)

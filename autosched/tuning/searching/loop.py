@@ -82,6 +82,8 @@ class Loop:
         self._under_way: deque[_UnderWay] = deque()
         # Ended trials, from any thread.
         self._ended: SimpleQueue[tuple[_Search, Candidate]] = SimpleQueue()
+        # True when the time is over and nothing from before is in flight: only searches without a kernel go on.
+        self._late = False
 
     def run(self) -> None:
         """Run to the end; once the time is over or the interruption set, until the present measurements have ended."""
@@ -98,7 +100,9 @@ class Loop:
             search.wall_s += time.perf_counter() - begin
 
     def _fill(self) -> None:
-        while len(self._under_way) < (1 if self._limit.deadline.over else self._ahead) and not self._interruption:
+        over = self._limit.deadline.over
+        self._late = over and (self._late or not self._under_way)
+        while len(self._under_way) < (self._ahead if self._late or not over else 1) and not self._interruption:
             search = self._scheduler.next()
             if search is None:
                 return
@@ -123,7 +127,7 @@ class Loop:
         stopping = False
         search, oldest = self._under_way[0]
         while oldest.open:
-            if self._interruption or self._limit.ends(search):
+            if self._interruption or (self._limit.last.over if self._late else self._limit.ends(search)):
                 # Every time: what was compiled meanwhile waits, too.
                 self._measurer.cancel()
                 if not stopping:

@@ -14,8 +14,8 @@ from search_spaces import InputError
 
 # Schedules of a batch after the end, where one success is enough, and of the smallest one on two cores.
 _FEW = 4
-# Schedules that are compiled at a time take hardly longer than one: fewer than half of the cores, of three batches in
-# flight, would leave cores idle and make each seem to take longer.
+# Schedules that are compiled at a time take hardly longer than one: three batches in flight of fewer than a third of the
+# cores would leave some idle; half of them make up for those that compile sooner than others.
 _MOST_FEW = 16
 # In less time than this no more than what it suffices for is begun.
 _SHORT_S = 2.0
@@ -65,8 +65,8 @@ class TimeLimit:
         left_s = self.deadline.left_s
         if left_s == math.inf:
             return capacity
-        few = max(_FEW, min(_MOST_FEW, len(usable_cores()) // 2))
         waiting = sum(not search.granted for search in self.searches)
+        few = max(_FEW, min(_MOST_FEW, len(usable_cores()) // (3 if waiting > 1 else 2)))
         done = sum(search.known - search.known_before for search in self.searches)
         if left_s == 0.0:
             return _FEW

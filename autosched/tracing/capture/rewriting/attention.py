@@ -31,9 +31,20 @@ torch.library.define(
 @torch.library.impl(_NAME, "CompositeExplicitAutograd")
 def _by_library(*given: Any) -> Tensor:
     """PyTorch's function; its result is copied where the library laid it out otherwise than the operator promises."""
-    made = _of_operator(F.scaled_dot_product_attention, given)
+    query, key, value, mask, *options = given
+    made = _of_operator(F.scaled_dot_product_attention, (query, key, value, _with_dense_rows(mask), *options))
     promised = _empty(made, made.shape)
     return made if made.stride() == promised.stride() else promised.copy_(made)
+
+
+def _with_dense_rows(mask: Tensor | None) -> Tensor | None:
+    """The mask with the columns of a row next to each other, as the fused libraries require; else PyTorch multiplies in
+    float32. Masks that models compute are often expanded along them; dimensions before stay so.
+    """
+    if mask is None or mask.stride(-1) == 1:
+        return mask
+    once = [slice(1) if stride == 0 else slice(None) for stride in mask.stride()[:-1]]
+    return mask[*once].contiguous().expand_as(mask)
 
 
 def _of_operator(function: Callable[..., Any], given: Sequence[Any]) -> Tensor:

@@ -78,3 +78,20 @@ def test_under_autocast_it_has_the_element_type_of_the_function() -> None:
         made, expected = attention(q, k, v, mask), F.scaled_dot_product_attention(q, k, v, mask)
     assert made.dtype == expected.dtype == torch.bfloat16
     torch.testing.assert_close(made, expected)
+
+
+def test_a_mask_expanded_along_its_columns_reaches_the_library_with_dense_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    q, k, v, *_ = arguments("plain")
+    mask = (torch.arange(8)[None, None, :, None] > 2).expand(2, 4, 8, 8)
+    expected = F.scaled_dot_product_attention(q, k, v, mask)
+    library, strides = F.scaled_dot_product_attention, []
+
+    def called(*tensors: Tensor, **options: Any) -> Tensor:
+        strides.append(tensors[3].stride())
+        return library(*tensors, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", called)
+    torch.testing.assert_close(OPERATOR(q, k, v, mask, False, None, False), expected, equal_nan=True)
+    assert strides == [(0, 0, 8, 1)]

@@ -78,6 +78,14 @@ def test_a_way_to_cut_a_function_whose_roofline_is_slower_is_not_tried(log: Path
     assert [s.result.trials_done for s in result.spent] == [64, 0, 0]
 
 
+def test_each_function_has_kernels_before_other_cuts_of_one_that_weighs_more_are_tried(log: Path) -> None:
+    heavy = autosched.trace(softmax_and_sum, torch.empty(64, 256))
+    light = autosched.trace(lambda x: torch.relu(x), torch.empty(64, 256))
+    result = search(log, BySums(), 96, (heavy, 1000.0), (light, 1.0))
+    first = {s.result.workload.label: s.turns[0].number for s in result.spent if s.turns}
+    assert max(first[w.label] for f in (heavy, light) for w in f.cuts[0].workloads) < max(first.values())
+
+
 def test_all_kernels_of_a_traced_function_are_given_the_trials_each(log: Path) -> None:
     traced = autosched.trace(apart, torch.empty(64, 128), torch.empty(128, 32))
     result = autosched.tune(
