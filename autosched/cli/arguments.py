@@ -93,6 +93,12 @@ LogPath = Annotated[
         "--log", help="The tuning log; by default autosched/tuning.jsonl under XDG_DATA_HOME, or else ~/.local/share."
     ),
 ]
+Cubins = Annotated[
+    bool,
+    typer.Option(
+        "--cubins", help="Compiled kernels in the file, for the target's compute capability: no compiler later."
+    ),
+]
 StrategyName = Annotated[str, typer.Option("--strategy", help=f"The search strategy: {', '.join(strategies.names())}.")]
 CostModelName = Annotated[
     str, typer.Option("--cost-model", help=f"The cost model that ranks candidates: {', '.join(cost_models.names())}.")

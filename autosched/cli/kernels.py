@@ -12,6 +12,7 @@ import autosched
 from autosched.baselines.names import USUAL_BASELINES
 from autosched.cli.arguments import (
     Baselines,
+    Cubins,
     LogPath,
     Operator,
     PolicyName,
@@ -91,6 +92,7 @@ def export_command(
     log: LogPath = None,
     policy: PolicyName = "cold",
     predicted: Predicted = False,
+    cubins: Cubins = False,
 ) -> None:
     """Write the best GPU kernel of an operator to a Python file that needs PyTorch, and not autosched.
 
@@ -99,7 +101,7 @@ def export_command(
     ```
     """
     found = workload(operator, sizes)
-    path = autosched.export(found, to, target, log=log, policy=policy, predicted=predicted)
+    path = autosched.export(found, to, target, log=log, policy=policy, predicted=predicted, cubins=cubins)
     say(console(), f"{path}; run it to check and time it")
 
 

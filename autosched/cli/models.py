@@ -11,6 +11,7 @@ import typer
 
 import autosched
 from autosched.cli.arguments import (
+    Cubins,
     LogPath,
     Seconds,
     TargetName,
@@ -78,6 +79,7 @@ def export_model_command(
     to: Annotated[Path, typer.Option(help="The Python file to write.")],
     target: TargetName = None,
     log: LogPath = None,
+    cubins: Cubins = False,
 ) -> None:
     """Write a model, by the kernels of a log, to a Python file that needs PyTorch, and not autosched.
 
@@ -89,7 +91,7 @@ def export_model_command(
     ```
     """
     called, inputs = _made(model)
-    path = autosched.export_model(called, *inputs, path=to, target=target, log=log)
+    path = autosched.export_model(called, *inputs, path=to, target=target, log=log, cubins=cubins)
     say(console(), f"{path}; run it to check and time it")
 
 

@@ -22,12 +22,14 @@ from tuning_logs.text import duration_text
 
 # Imports of a file, each if its text matches the pattern.
 _IMPORTS = (
+    (r"base64\.", "import base64"),
     (r"ctypes\.", "import ctypes"),
     (r"functools\.", "import functools"),
     (r"math\.", "import math"),
     (r"pathlib\.", "import pathlib"),
     (r"sys\.", "import sys"),
     (r"weakref\.", "import weakref"),
+    (r"zlib\.", "import zlib"),
 )
 _DESCRIPTORS = (
     (rf"\b{DESCRIPTOR}\(", f"from triton.tools.tensor_descriptor import {DESCRIPTOR}"),
@@ -126,13 +128,15 @@ def _needs(kernels: Sequence[Tuned]) -> str:
 
 
 def _needed_by(tuned: Tuned) -> str:
+    if tuned.cubins:
+        return "cuda-bindings"
     of_volta = tuned.backend == "cuda" and tuned.target.capability < _TURING
     return _NEEDED_BY_VOLTA if of_volta else _NEEDED[tuned.backend]
 
 
 def _where(kernels: Sequence[Tuned]) -> str:
     """Remark on running the file without a GPU."""
-    if any(t.backend == "cuda" for t in kernels):
+    if any(t.cubins or t.backend == "cuda" for t in kernels):
         return "CUDA has no interpreter, so that needs the GPU"
     gluon = any(is_gluon(kernel) for tuned in kernels for kernel in tuned.schedule.program.kernels)
     alone = "without a GPU, that needs TRITON_INTERPRET=1"

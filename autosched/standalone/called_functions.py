@@ -32,6 +32,18 @@ def _into(parts, empty):
         return empty(shape, strides, **how) if part is None else part
 
     return allocate'''
+_PLACED = '''\
+def _placed(arena, places, empty):
+    """An allocator whose first tensors begin at these bytes of an arena; `empty` for others, and without an arena."""
+    rest = iter(places)
+
+    def allocate(shape, strides, dtype, device):
+        place = next(rest, None)
+        if arena is None or place is None:
+            return empty(shape, strides, dtype=dtype, device=device)
+        return arena.view(dtype).as_strided(shape, strides, place // dtype.itemsize)
+
+    return allocate'''
 # The function that fills prepared workspaces, and the calls that it saves.
 _PREPARED = '''\
 # Constants in the layouts that kernels read, and the state of the tensors that they were made of.
@@ -131,6 +143,7 @@ CALLED: Mapping[str, str] = {
     "_type": _TYPE,
     "_laid_out": _LAID_OUT,
     "_into": _INTO,
+    "_placed": _PLACED,
     "_prepared": _PREPARED,
     "_once": _ONCE,
     "_places": _PLACES,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -59,10 +60,12 @@ def export(
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
     predicted: bool = False,
+    cubins: bool = False,
 ) -> Path:
     """Write a kernel to a Python file that needs PyTorch and nothing of autosched; its path.
 
-    A kernel by Triton also needs Triton 3.6 to 3.9, and one in CUDA C++ cuda-bindings with NVRTC.
+    A kernel by Triton also needs Triton 3.6 to 3.9, and one in CUDA C++ cuda-bindings with NVRTC. With `cubins` the
+    file has compiled kernels, which cuda-bindings alone launches, on GPUs of the target's compute capability only.
 
     The file has a function named after the workload or the traced function, which takes the same tensors, with these
     shapes, element types and strides, and launches the kernels; a comment above it has the workload and its schedule.
@@ -77,15 +80,18 @@ def export(
     next to the file, under its name with the suffix `.pt`.
 
     Raises:
-        InputError: the kernel is for a CPU, no log has a usable record, or a traced function calls something that
-            cannot be written out.
+        InputError: the kernel is for a CPU, no log has a usable record, a traced function calls something that cannot
+            be written out, or kernels are to be compiled and no compiler is here.
         TargetUnavailableError, LogError: as `replay`.
     """
     file = Path(path)
     saved: dict[str, torch.Tensor] = {}
 
     def found(workload: Workload) -> Tuned:
-        return look_up(workload, target, log, policy, predicted)
+        return replace(look_up(workload, target, log, policy, predicted), cubins=cubins)
+
+    def of(kernel: Kernel) -> Tuned:
+        return replace(Tuned.of(kernel.record, kernel.schedule, kernel.workload), cubins=cubins)
 
     if predicted and isinstance(op, Kernel | TracedKernel):
         raise InputError("predicted=True is for an operator or a traced function; this is a kernel, made and checked")
@@ -95,13 +101,11 @@ def export(
         case Workload():
             text = workload_text(found(op))
         case Kernel():
-            text = workload_text(Tuned.of(op.record, op.schedule, op.workload))
+            text = workload_text(of(op))
         case TracedFunction():
             text, saved = traced_text(*fastest_cut(op.for_target(devices.described(target)), found))
         case TracedKernel():
-            text, saved = traced_text(
-                op.traced, {k.workload.key: Tuned.of(k.record, k.schedule, k.workload) for k in op.kernels}
-            )
+            text, saved = traced_text(op.traced, {k.workload.key: of(k) for k in op.kernels})
         case _:
             expected = "an operator, a function as autosched.trace gives it, or a kernel"
             raise InputError(f"got {type(op).__name__}; expected {expected}")

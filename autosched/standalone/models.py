@@ -7,8 +7,8 @@ def launch_bert(up_weight, …, words):                   class Bert:
     _write([cache], [h_1])
     return h_2
 
-Equal parts are one function, checked once, with weights of their own. What no part reads any more is let go, so that
-memory is that of the values alive.
+Equal parts are one function, checked once, with weights of their own. Values between kernels lie in one allocation by
+their lifetimes (`memory`); of all others, what no part reads any more is let go.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from autosched.backends.printing.scope import INDENT, Identifiers, call
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.standalone.aten import literal, node_text, structure_text, tuple_text
 from autosched.standalone.launchers import FIRST_CALL, LaidOut, check, function_text
+from autosched.standalone.memory import ModelMemory
 from autosched.standalone.traced_functions import SAVED, TracedText, let_go
 from autosched.tracing import TracedFunction
 from autosched.tracing.capture.result_tree import ResultTree
@@ -178,7 +179,7 @@ class ModelText:
     names: Identifiers = field(default_factory=python_identifiers)
 
     def __post_init__(self) -> None:
-        own = ("device", "leaves", "structure", "inputs", "self")
+        own = ("arena", "device", "leaves", "structure", "inputs", "self")
         for name in (*self.reserved, *self.called.values(), self.function, self.launched, *own):
             self.names.of(("reserved", name), name)
         for argument in (*self.model.state, *self.model.inputs):
@@ -240,18 +241,29 @@ class ModelText:
     def launched_text(self) -> str:
         """The function of all tensors, which it does not check, that returns the model's results."""
         model, given = self.model, [a.name for a in self.arguments]
-        lines = [f"device = {given[0]}.device"]
-        for part in model.parts:
+        lines, memory = [f"device = {given[0]}.device"], self._memory
+        lines += [f"arena = torch.empty({memory.bytes}, dtype=torch.uint8, device=device)"] * bool(memory.bytes)
+        for number, part in enumerate(model.parts):
             made = ", ".join(map(self._name, part.outputs))
-            lines.append(
-                call(self.called[part.key], *self._read(part), before=f"{made}{',' * (len(part.outputs) == 1)} = ")
-            )
+            read = [*self._read(part), *(self._placed(number) if memory.bytes and part.traced is not None else ())]
+            lines.append(call(self.called[part.key], *read, before=f"{made}{',' * (len(part.outputs) == 1)} = "))
         if model.writes:
             named = (", ".join(map(self._name, nodes)) for nodes in (model.writes, model.writes.values()))
             lines.append(call("_write", *(f"[{names}]" for names in named)))
         lines.append(f"return {structure_text(model.structure, [*map(self._result, model.results)])}")
         made_names = {self._name(node) for node in self._places}
         return function_text(self.launched, given, let_go(lines, made_names))
+
+    @cached_property
+    def _memory(self) -> ModelMemory:
+        model = self.model
+        kept = {*model.writes.values(), *(x for x in model.results if isinstance(x, fx.Node))}
+        return ModelMemory.of(model.parts, {key: text.memory for key, text in self.texts.items()}, kept)
+
+    def _placed(self, number: int) -> tuple[str, ...]:
+        """The memory of a part's values."""
+        places = map(str, self._memory.results[number])
+        return "arena", str(self._memory.bases[number]), tuple_text([*places])
 
     def _read(self, part: ModelPart) -> list[str]:
         """The arguments of a part's function."""

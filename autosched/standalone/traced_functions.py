@@ -30,6 +30,7 @@ from autosched.checking.random_inputs import indexed_sizes
 from autosched.standalone.aten import call_text, node_text, structure_text, tuple_text, value_text
 from autosched.standalone.index_arguments import indexed_dimensions
 from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, LauncherKey, call_of, check, function_text
+from autosched.standalone.memory import PLACED, FunctionMemory
 from autosched.standalone.prepared_values import function_of
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.capture.capture import Captured, capture
@@ -68,7 +69,7 @@ class TracedText:
     def __post_init__(self) -> None:
         if not self.traced.arguments:
             raise InputError(f"{self.traced.name} takes no tensor; expected a function of at least one")
-        for name in (*self.reserved, "device", ALLOCATE):
+        for name in (*self.reserved, "device", ALLOCATE, *(PLACED if self.suffix else ())):
             self.names.of(("reserved", name), name)
         for leaf in self.traced.leaves:
             self.names.of(leaf, leaf.name)
@@ -87,6 +88,11 @@ class TracedText:
         """The memory of the constants too large for the text, by name."""
         large = (s for s in self.constants if _span(s) > LARGEST_INLINED)
         return {self._saved_as(s): _memory(s) for s in large}
+
+    @cached_property
+    def memory(self) -> FunctionMemory:
+        """The memory of its values as a part of a model."""
+        return FunctionMemory(self.traced)
 
     @property
     def _in_memory(self) -> set[Value]:
@@ -107,7 +113,10 @@ class TracedText:
         return function_text(self.function, arguments, lines)
 
     def launched(self, name: str) -> str:
-        """A function of that name which takes the function's arguments and an allocator, and checks no argument."""
+        """A function of that name which takes the function's arguments and an allocator, and checks no argument.
+
+        That of a part of a model also takes memory for its values (`FunctionMemory.parameters`).
+        """
         arguments = [self._name(s) for s in self.traced.arguments]
         lines = [f"device = {arguments[0]}.device", *self._constants_line()]
         done: set[object] = set()
@@ -127,7 +136,8 @@ class TracedText:
             del lines[0]
         called = (v.operation for v in self.traced.made if isinstance(v, Fallback) and v.output is not None)
         made = {*map(self._name, self.traced.made), *(self.names.of(operation, "results") for operation in called)}
-        return function_text(name, [*arguments, ALLOCATE], let_go([*lines, f"return {returned}"], made))
+        given = [*arguments, ALLOCATE, *(self.memory.parameters if self.suffix else ())]
+        return function_text(name, given, let_go([*lines, f"return {returned}"], made))
 
     def _constants_line(self) -> list[str]:
         named = [self._name(s) for s in self.constants]
@@ -139,7 +149,8 @@ class TracedText:
         """A launch, and views of its results in the shapes of the values."""
         parts = [self._part(v) for v in assembled.values]
         lines = [line for v in assembled.values if (line := self._whole(v))]
-        memory = f"_into([{', '.join(parts)}], {ALLOCATE})" if any(p != "None" for p in parts) else ALLOCATE
+        memory = self._allocator([v for v in assembled.values if v not in self.traced.in_place])
+        memory = f"_into([{', '.join(parts)}], {memory})" if any(p != "None" for p in parts) else memory
         given = [*(self._viewed(v) for v in assembled.inputs), memory]
         names = [self._name(v) for v in assembled.values]
         lines += [call(self.launchers[call_of(assembled.workload)], *given, before=f"{', '.join(names)} = ")]
@@ -161,7 +172,11 @@ class TracedText:
         if whole is None or value is not next(v for v in self.traced.made if v in whole.parts):
             return ""
         layout = [str(whole.shape), str(whole.memory_strides), f"dtype=torch.{whole.dtype}", "device=device"]
-        return call(ALLOCATE, *layout, before=f"{self._name(whole)} = ")
+        return call(self._allocator([whole]), *layout, before=f"{self._name(whole)} = ")
+
+    def _allocator(self, values: Sequence[Value]) -> str:
+        """The allocator of these values, and then of others."""
+        return self.memory.allocator(values) if self.suffix else ALLOCATE
 
     def _viewed(self, view: MemoryView) -> str:
         value, name = view.value, self._name(view.value)

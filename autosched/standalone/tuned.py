@@ -1,4 +1,4 @@
-"""A tuned or predicted workload for a stand-alone file: without a cubin, so that no device is needed."""
+"""A tuned or predicted workload for a stand-alone file, which needs no device to be written."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from autosched.machine.policies import Policy, policy_text
 from autosched.replaying.arguments import check_policy, check_workload
 from autosched.replaying.predicted_kernel import Predicted, first_predicted
 from autosched.replaying.replay import find_best, log_paths
+from autosched.standalone.cubin_kernels import CubinKernels
 from autosched.standalone.cuda_kernels import CudaKernels
 from autosched.standalone.launchers import FileKernels
 from autosched.standalone.triton_kernels import TritonKernels
@@ -30,7 +31,7 @@ class Tuned:
     """A workload with the schedule of its kernels, bound to the search space.
 
     `workload` is the one that the kernels are called as. `seconds`: their latency, measured with `policy`, or
-    `predicted`; `origin` describes its source.
+    `predicted`; `origin` describes its source. `cubins`: the file has compiled code in the place of text.
     """
 
     workload: Workload
@@ -40,6 +41,7 @@ class Tuned:
     policy: str
     origin: str
     predicted: bool = False
+    cubins: bool = False
 
     def __post_init__(self) -> None:
         if self.backend not in _ALONE:
@@ -107,8 +109,14 @@ def look_up(
 
 
 def file_kernels(tuned: Tuned, names: Identifiers) -> FileKernels:
-    """The kernels as text for a file, under unique names."""
+    """The kernels for a file, under unique names.
+
+    Raises:
+        InputError: they are to be compiled, and cannot be here.
+    """
     program = tuned.schedule.program
+    if tuned.cubins:
+        return CubinKernels.named(program, tuned.target, tuned.backend, names)
     if tuned.backend == "cuda":
         return CudaKernels.named(program, tuned.target, names)
     return TritonKernels.named(program, names)

@@ -123,7 +123,7 @@ class CompiledModel:
     def _present_modes(self) -> tuple[bool, ...]:
         return (torch.is_grad_enabled(), *[m.training for m in self._modules])
 
-    def export(self, path: str | os.PathLike[str], target: str | Target | None = None) -> Path:
+    def export(self, path: str | os.PathLike[str], target: str | Target | None = None, *, cubins: bool = False) -> Path:
         """Write the model, for inputs like those that it was compiled for, to a Python file as `export_model` does,
         with the kernels of the log that it was compiled with; its path.
 
@@ -132,7 +132,7 @@ class CompiledModel:
         """
         if self._present_modes()[1:] != self._modes[1:]:
             raise InputError("the model is in other modes (train or eval) than when it was compiled")
-        return write_model(self._stateless, self._examples, path, target, self._options.log)
+        return write_model(self._stateless, self._examples, path, target, self._options.log, cubins)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.reports))

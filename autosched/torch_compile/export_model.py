@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ def export_model(
     path: str | os.PathLike[str],
     target: str | Target | None = None,
     log: str | os.PathLike[str] | None = None,
+    cubins: bool = False,
 ) -> Path:
     """Write a model, for inputs of these shapes, element types and strides, to a Python file that needs PyTorch, and
     Triton or cuda-bindings, and nothing of autosched; its path.
@@ -55,15 +56,15 @@ def export_model(
     Kernels are the best that the log has for the target, by default the device of the inputs; a GPU that is named,
     "h200", need not be here. What has none there is left to PyTorch's operators, as the file says. Equal layers are
     one function, compared with PyTorch in float64 before the first call, as those of `export`. The model is captured as
-    by `compile`, in its present modes, without data; its inputs are not used.
+    by `compile`, in its present modes, without data; its inputs are not used. `cubins`: as for `export`.
 
     Raises:
-        InputError: no part of the model has kernels in the log, or something in it, its inputs or its results cannot
-            be written out. And what the model raises.
+        InputError: no part of the model has kernels in the log, something in it, its inputs or its results cannot be
+            written out, or kernels are to be compiled and no compiler is here. And what the model raises.
         TargetUnavailableError, LogError: as `replay`.
     """
     tensors = [x for x in tree_leaves(tuple(inputs)) if isinstance(x, Tensor)]
-    return write_model(StatelessModel(model, inputs), tensors, path, target, log)
+    return write_model(StatelessModel(model, inputs), tensors, path, target, log, cubins)
 
 
 def without_data(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -78,6 +79,7 @@ def write_model(
     path: str | os.PathLike[str],
     target: str | Target | None,
     log: str | os.PathLike[str] | None,
+    cubins: bool = False,
 ) -> Path:
     """As `export_model`, for inputs whose tensors are like these, which may have no data."""
     captured = _Captured.of(stateless, examples)
@@ -85,7 +87,7 @@ def write_model(
     device = target_of(divided.examples) if target is None else devices.described(target)
 
     def found(workload: Workload) -> Tuned:
-        return look_up(workload, device, log, "cold", predicted=False)
+        return replace(look_up(workload, device, log, "cold", predicted=False), cubins=cubins)
 
     def cut(segment: Segment, problem: TracedProblem | str) -> TracedFunction | str:
         if isinstance(problem, str):

@@ -29,6 +29,7 @@ from autosched.torch_compile.place import as_written
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
+from autosched.torch_compile.shared_weights import copied_bytes, with_shared_weights
 from autosched.torch_compile.timing_parts import MOST_S, seconds_of_graph, seconds_of_segment
 from autosched.torch_compile.tuning_process import TuningWork
 from autosched.torch_compile.tuning_together import tune_together
@@ -95,6 +96,9 @@ class GraphCompiler:
         # With strict there must be kernels.
         kernels = self.kernels(problems, compared, NEVER if self.options.strict else deadline)
         parts, report = self._choose_parts(divided, kernels, fallbacks, deadline)
+        if self.options.share_weights:
+            parts = with_shared_weights(divided, parts)
+            report = replace(report, parts=reports_of(parts))
         made = self._plan(divided, parts)
         background = self.options.background
         if background is not None and (work := self._work(problems)) is not None:
@@ -201,7 +205,8 @@ class GraphCompiler:
                 errors = tune_together(functions, self.options.trials, deadline, self.options.log, last=last)
             known = {key: self._kernel(p, error) for (key, p), error in zip(traced.items(), errors, strict=True)}
             times = {key: p.times for key, p in traced.items()}
-            return {**{key: p for key, p in problems.items() if isinstance(p, str)}, **_within_memory(known, times)}
+            kept = _within_memory(known, times, self.options.share_weights)
+            return {**{key: p for key, p in problems.items() if isinstance(p, str)}, **kept}
 
     def _kernel(self, problem: TracedProblem, untuned: Exception | None) -> TracedKernel | str:
         try:
@@ -309,14 +314,15 @@ def _most_first(divided: DividedGraph) -> list[Segment]:
 
 
 def _within_memory(
-    kernels: Mapping[str, TracedKernel | str], times: Mapping[str, int]
+    kernels: Mapping[str, TracedKernel | str], times: Mapping[str, int], shared: bool
 ) -> Mapping[str, TracedKernel | str]:
     """The kernels, all as written where what rewrites prepare of weights would take much of the free memory.
 
-    `times`: how often each is in the graph.
+    `times`: how often each is in the graph. `shared`: values of weights are no copies where they need not be.
     """
-    rewritten = {key: k for key, k in kernels.items() if isinstance(k, TracedKernel) and k.rewritten_bytes}
-    needed = sum(times[key] * kernel.rewritten_bytes for key, kernel in rewritten.items())
+    copied = {key: n for key, k in kernels.items() if isinstance(k, TracedKernel) and (n := copied_bytes(k, shared))}
+    rewritten = {key: k for key, k in kernels.items() if key in copied and isinstance(k, TracedKernel)}
+    needed = sum(times[key] * n for key, n in copied.items())
     free = free_bytes(next(iter(rewritten.values())).device) if rewritten else None
     if free is None or needed <= _MOST_PREPARED * free:
         return kernels

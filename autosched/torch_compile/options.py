@@ -29,7 +29,7 @@ class Options:
     schedules that are tried of every kernel while tuning. `seconds`: time of tuning and comparing for every graph,
     None without a limit. `strict`: True refuses what no kernel computes, instead of leaving it to PyTorch.
     `background`: tunes the kernels while the model is used. `numerics`: the algebra that may be used, as for
-    `trace`.
+    `trace`. `share_weights`: weights that kernels read joined are moved into one memory, instead of a copy.
     """
 
     mode: Mode = "default"
@@ -39,6 +39,7 @@ class Options:
     strict: bool = False
     background: BackgroundTuning | None = None
     numerics: Numerics = DEFAULT_NUMERICS
+    share_weights: bool = False
 
     @property
     def allowed(self) -> Allowed:
@@ -73,6 +74,7 @@ class Options:
             "seconds": (int, float, type(None)),
             "strict": bool,
             "numerics": str,
+            "share_weights": bool,
             "background": (BackgroundTuning, type(None)),
         }
         for name, value in chosen.items():
@@ -96,6 +98,7 @@ class Options:
             seconds=cast(float | None, found["seconds"]),
             strict=cast(bool, found["strict"]),
             numerics=cast(Numerics, found["numerics"]),
+            share_weights=cast(bool, found["share_weights"]),
             background=cast(BackgroundTuning | None, found["background"]),
         )
 

@@ -38,11 +38,17 @@ class Choice:
 
 @dataclass(frozen=True)
 class Part:
-    """Operators that follow each other in a graph, their maker and the reason for it."""
+    """Operators that follow each other in a graph, their maker and the reason for it.
+
+    `shared_bytes`: of prepared values whose memory is that of weights; `copied`: the others, and why they are, where
+    weights are shared.
+    """
 
     segment: Segment
     call: Call
     choice: Choice
+    shared_bytes: int = 0
+    copied: tuple[str, ...] = ()
 
     @property
     def report(self) -> PartReport:
@@ -54,7 +60,8 @@ class Part:
         return PartReport(
             *(count, choice.by, 1, launches, kernel.traced.left_to_pytorch),
             seconds=choice.seconds,
-            prepared_bytes=kernel.prepared_bytes,
+            prepared_bytes=kernel.prepared_bytes - self.shared_bytes,
+            copied=self.copied,
             libraries=libraries_of(kernel),
             rewrites=tuple(kernel.rewrites),
             rivals=_rivals_of(kernel),
@@ -110,8 +117,10 @@ def parts_of(divided: DividedGraph, choices: Mapping[str, Choice], fallbacks: Fa
 
 def reports_of(parts: Sequence[Part]) -> tuple[PartReport, ...]:
     """The reports of the parts, equal ones once, with their number."""
-    first = {p.segment.key: p for p in reversed(parts)}
-    counted = Counter(p.segment.key for p in parts)
+    # Of equal layers, the weights of one may be bound to where they are.
+    keys = [(p.segment.key, p.copied) for p in parts]
+    first = dict(zip(reversed(keys), reversed(parts), strict=True))
+    counted = Counter(keys)
     return tuple(replace(first[key].report, times=times) for key, times in counted.items())
 
 

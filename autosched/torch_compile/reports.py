@@ -31,6 +31,7 @@ class PartReport:
     of kernels, of each. `libraries`: what libraries may compute in the place of kernels, where that was timed.
     `rewrites`: algebra by which the kernels differ from what was written, and that was tried and was slower.
     `rivals`: kernels that are launched in the place of those that were faster by themselves; `cut`: the same of all.
+    `copied`: values of weights that share no memory with them, and why, where weights are to be shared.
     """
 
     operators: int
@@ -45,6 +46,7 @@ class PartReport:
     rewrites: tuple[str, ...] = ()
     rivals: tuple[Alternative, ...] = ()
     cut: Alternative | None = None
+    copied: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         made = self._made if self.by == "autosched" else self.why
@@ -53,7 +55,7 @@ class PartReport:
         head = f"{self.operators} operators by {self.by}: {made}{_timed(self.seconds)}"
         missed = [row for row in self.libraries if row.choice.is_faster and not row.choice.taken]
         rows = [f"  {row.workload}: by {row.choice} alone, not among the other steps" for row in missed]
-        rows = [*(f"  {text}" for text in self.rewrites), *rows]
+        rows = [*(f"  {text}" for text in self.rewrites), *rows, *(f"  not shared: {text}" for text in self.copied)]
         return "\n".join([head, *(f"  left to PyTorch: {text}" for text in self.left), *rows])
 
     @property

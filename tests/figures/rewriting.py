@@ -4,8 +4,9 @@ python tests/figures/rewriting.py [--trials 24] [--log FILE] [--only WORD …]
 python tests/figures/rewriting.py --smoke        tiny functions and few trials, on any device
 
 Every function is tuned twice, with numerics="eager" and with numerics="fold", by so many trials a kernel; the table has
-a row for each, with the rewrites of the fastest cut. Weights are constants. `compiled`: torch.compile with
-mode="max-autotune-no-cudagraphs"; for products of 16384 in its default mode, as the other tunes them for minutes.
+a row for each, with the number of kernels as it is written and of the fastest cut, and the rewrites of the latter.
+Weights are constants. `compiled`: torch.compile with mode="max-autotune-no-cudagraphs"; for products of 16384 in its
+default mode, as the other tunes them for minutes.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ from search_spaces import Target
 from tuning_logs.text import duration_text, table_lines
 
 ROUNDS = 60
-Function = Callable[..., Tensor]
+Function = Callable[..., Tensor | tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """`square`: of factored products; `chains`: of products with a vector; `rows`: of queries, keys and values."""
+    """`square`: of factored products; `chains`: of products with a vector; `rows`: of queries, keys and values.
+
+    `loops`: the experts, the heads, and half the tensors of a list; `rows_of_loops`: of experts and heads.
+    """
 
     square: int = 2048
     chains: tuple[int, ...] = (4096, 16384)
@@ -41,9 +45,11 @@ class Sizes:
     hidden: int = 1024
     blocks: int = 8
     vocabulary: int = 32000
+    loops: int = 8
+    rows_of_loops: int = 512
 
 
-SMOKE = Sizes(square=64, chains=(128,), rows=(1, 16), hidden=64, blocks=1, vocabulary=96)
+SMOKE = Sizes(square=64, chains=(128,), rows=(1, 16), hidden=64, blocks=1, vocabulary=96, loops=2, rows_of_loops=16)
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,47 @@ def last(weight: Tensor, x: Tensor) -> Tensor:
     return F.linear(x, weight)[:, -1].float()
 
 
+def experts(router: Tensor, layers: Sequence[tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
+    """A mixture of experts in a loop, all of them for every row."""
+    weights = F.softmax(x @ router, -1)
+    return sum(
+        (weights[:, n : n + 1] * (F.gelu(x @ up) @ down) for n, (up, down) in enumerate(layers)), torch.zeros_like(x)
+    )
+
+
+def separate_heads(weights: Sequence[tuple[Tensor, Tensor, Tensor]], out: Tensor, x: Tensor) -> Tensor:
+    """Attention with a loop over heads, each of which has weights of its own."""
+    made = []
+    for query, key, value in weights:
+        scores = (x @ query) @ (x @ key).T / key.shape[1] ** 0.5
+        made.append(F.softmax(scores, -1) @ (x @ value))
+    return torch.cat(made, -1) @ out
+
+
+def adamw(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """A step of AdamW over lists of parameters, gradients, means and squares, as PyTorch's with foreach=True."""
+    count = len(tensors) // 4
+    parameters, gradients, means, squares = (list(tensors[n * count : (n + 1) * count]) for n in range(4))
+    new_means = torch._foreach_lerp(means, gradients, 0.1)
+    new_squares = torch._foreach_addcmul(torch._foreach_mul(squares, 0.999), gradients, gradients, 0.001)
+    roots = torch._foreach_add(torch._foreach_div(torch._foreach_sqrt(new_squares), 0.9), 1e-8)
+    decayed = torch._foreach_mul(parameters, 1 - 1e-5)
+    return (*torch._foreach_addcdiv(decayed, new_means, roots, -1e-3), *new_means, *new_squares)
+
+
+def loops(sizes: Sizes, device: str) -> Iterator[Case]:
+    def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        return (torch.randn(shape, device=device) / shape[-1] ** 0.5).to(dtype)
+
+    h, count, rows = sizes.hidden, sizes.loops, sizes.rows_of_loops
+    layers = [(random(h, 4 * h), random(4 * h, h)) for _ in range(count)]
+    yield Case(f"{count} experts in a loop", partial(experts, random(h, count), layers), (random(rows, h),))
+    apart = [(random(h, h // count), random(h, h // count), random(h, h // count)) for _ in range(count)]
+    yield Case(f"{count} heads in a loop", partial(separate_heads, apart, random(h, h)), (random(rows, h),))
+    tensors = [random(h // 4, h // 4, dtype=torch.float32).abs() for _ in range(4 * 2 * count)]
+    yield Case(f"AdamW of {2 * count} tensors", adamw, tuple(tensors))
+
+
 def cases(sizes: Sizes, device: str) -> Iterator[Case]:
     def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
         return (torch.randn(shape, device=device) / shape[-1] ** 0.5).to(dtype)
@@ -113,6 +160,7 @@ def cases(sizes: Sizes, device: str) -> Iterator[Case]:
     yield Case("scaled sum of a linear layer", partial(pooled_linear, weight, bias), (random(n, h),))
     yield Case("linear layer and adapter", partial(adapted, weight, random(16, h), random(h, 16)), (random(n, h),))
     yield Case("head of the last position", partial(last, random(sizes.vocabulary, h)), (random(4, 256, h),))
+    yield from loops(sizes, device)
 
 
 def row(case: Case, target: Target, trials: int, log: Path) -> list[str]:
@@ -121,17 +169,20 @@ def row(case: Case, target: Target, trials: int, log: Path) -> list[str]:
         "compiled": partial(torch.compile(case.function, mode=case.mode), *case.inputs),
     }
     rewrites: tuple[str, ...] = ()
+    kernels: list[int] = []
     for name, numerics in (("written", "eager"), ("rewritten", "fold")):
         traced = autosched.trace(case.function, *case.inputs, numerics=numerics)
         result = autosched.tune(traced, target, trials=trials, log=log)
         print(result, flush=True)
         runs[name] = partial(result.kernel, *case.inputs)
         rewrites = result.kernel.traced.rewrites
+        kernels = [len(t.launched) for t in (traced, result.kernel.traced)]
     with torch.no_grad():
         seconds = interleaved(runs, ROUNDS, timer_for(target, "cold"))
     medians = {name: statistics.median(taken) for name, taken in seconds.items()}
     ratio = medians["compiled"] / medians["rewritten"]
-    return [case.name, *map(duration_text, medians.values()), f"{ratio:.2f}", "; ".join(rewrites) or "none"]
+    counts = " → ".join(map(str, kernels))
+    return [case.name, *map(duration_text, medians.values()), f"{ratio:.2f}", counts, "; ".join(rewrites) or "none"]
 
 
 def main() -> int:
@@ -148,7 +199,7 @@ def main() -> int:
         if any(word in case.name for word in given.only):
             rows.append(row(case, target, 2 if given.smoke else given.trials, given.log))
             print("row:", *rows[-1], sep=" | ", flush=True)
-    heading = ["function", "eager", "compiled", "written", "rewritten", "compiled / rewritten", "rewrites"]
+    heading = ["function", "eager", "compiled", "written", "rewritten", "compiled / rewritten", "kernels", "rewrites"]
     print("\n".join(table_lines([heading, *rows])))
     return 0
 

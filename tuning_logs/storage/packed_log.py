@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import warnings
 import zlib
@@ -62,6 +63,15 @@ def _guides(example: TuningRecord, subject: Subject, target: Target) -> bool:
 
 
 def _first(path: Path) -> TuningRecord | None:
+    with opened(path) as file:
+        state = FileState.of(file) if file else None
+    return None if state is None else _first_in(path, state)
+
+
+# Every search of a process asks for those of all shipped logs.
+@functools.lru_cache(maxsize=1024)
+def _first_in(path: Path, state: FileState) -> TuningRecord | None:
+    """The first record of a file in a state, which is in the key of the cache alone."""
     with opened(path) as file:
         return next(_records(path, file), None) if file else None
 

@@ -24,6 +24,8 @@ _PER_FAMILY = 4
 # within the scatter of 24 searches of a simulated device.
 _CANDIDATES_PER_ASKED = 2
 _POPULATION = (48, 96)
+# A small request comes from a small population: lowering it takes as long as compiling what is asked for.
+_MOST_PER_ASKED = 4
 _GENERATIONS = 4
 _MUTATION = 0.85
 # The starting population: this part from the best measured, the rest random. With half of it random, searches of a
@@ -70,7 +72,8 @@ class Evolution:
         return [s for s, stop in zip(schedules, hopeless, strict=True) if not stop]
 
     def _evolved(self, best: Sequence[Schedule]) -> list[Schedule]:
-        size = int(np.clip(_CANDIDATES_PER_ASKED * self.wanted, *_POPULATION))
+        least, most = _POPULATION
+        size = min(max(_CANDIDATES_PER_ASKED * self.wanted, least), _MOST_PER_ASKED * self.wanted, most)
         population = self._first_population(best, size)
         seen = dict.fromkeys(population)
         for _ in range(_GENERATIONS - 1 if best else 0):

@@ -33,8 +33,8 @@ class Operations:
     calls: dict[FallbackOperation, FallbackOperation] = field(default_factory=dict)
 
 
-def key_of(value: Value, number: Callable[[Value], int]) -> Hashable:
-    """Equal for equal terms; `number` is that of an operand's class.
+def key_of(value: Value, number: Callable[[Value], Hashable]) -> Hashable:
+    """Equal for equal terms; `number` is that of an operand's class, or what else operands are compared by.
 
     Values of other kinds (arguments and constants, scans, calls of PyTorch) are equal to themselves only. Values in
     other memory layouts are other terms: one is a part of a tensor in memory, say, and the other is not.

@@ -14,8 +14,8 @@ from search_spaces import InputError
 
 # Schedules of a batch after the end, where one success is enough, and of the smallest one on two cores.
 _FEW = 4
-# Schedules that are compiled at a time take hardly longer than one: three batches in flight of fewer than a third of the
-# cores would leave some idle; half of them make up for those that compile sooner than others.
+# Schedules that are compiled at a time take hardly longer than one: three batches in flight of fewer than a third of
+# the cores would leave some idle; half of them make up for those that compile sooner than others.
 _MOST_FEW = 16
 # In less time than this no more than what it suffices for is begun.
 _SHORT_S = 2.0

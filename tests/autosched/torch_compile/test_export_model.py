@@ -286,6 +286,16 @@ def test_a_function_has_no_state_and_returns_dicts(isolated: Any, tmp_path: Path
     torch.testing.assert_close(made, scaled(x, y.clone()))
 
 
+def test_a_file_with_cubins_needs_no_compiler(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU())
+    path = tmp_path / "standing_alone.py"
+    autosched.export_model(model, torch.randn(ROWS, WIDTH), path=path, target="h200", cubins=True)
+    text = path.read_text(encoding="utf-8")
+    assert "Needs PyTorch and cuda-bindings." in text
+    assert "_Kernels(_cubin(90, " in text
+    assert not any(line.startswith(("import triton", "from triton")) for line in text.split("\n"))
+
+
 # Calls a model on a GPU, then within a CUDA graph, each on a state of its own, and runs its self-test.
 _ON_GPU = """
 import sys, torch
@@ -334,3 +344,14 @@ def test_what_no_file_can_have_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=why):
             exported(function, (torch.randn(4, 3),), tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_values_between_kernels_share_one_allocation_and_results_do_not(isolated: Any, tmp_path: Path) -> None:
+    model, x = nn.Sequential(*map(Attending, (32, 32, 32, 32))).eval(), torch.randn(ROWS, WIDTH)
+    path = exported(model, (x,), tmp_path)
+    ((made, again),), _, _ = run(isolated, path, "Sequential", [model.state_dict()], [(x,), (2 * x,)])
+    # The second call leaves the results of the first one as they are.
+    torch.testing.assert_close(made, model(x).detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(again, model(2 * x).detach(), rtol=1e-4, atol=1e-4)
+    assert made.untyped_storage().nbytes() == made.nbytes
+    assert path.read_text().count("arena = torch.empty(") == 1

@@ -43,6 +43,7 @@ def test_the_modes_of_torch_compile_say_what_is_tuned_and_what_is_a_cuda_graph(
         ({"trials": 0}, "trials=0; expected"),
         ({"mode": "fastest"}, "unknown mode 'fastest'"),
         ({"numerics": "exact"}, "unknown numerics 'exact'.*eager, fold, reassociate"),
+        ({"share_weights": 1}, "share_weights=1 is int; expected bool"),
         ({"log": 3}, "log=3 is int; expected str or PathLike or None"),
     ],
 )

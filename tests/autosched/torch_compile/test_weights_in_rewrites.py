@@ -16,10 +16,9 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind
 from autosched.torch_compile.segments import DividedGraph
-from autosched.tracing import TracedFunction, TracedKernel
+from autosched.tracing import TracedFunction
 from autosched.tracing.capture.capture import Numerics, Weights
-from search_spaces import Target
-from untuned import untuned_kernels
+from untuned import rewritten_replay
 
 SIZE = 64
 RULE = "norm into product"
@@ -90,9 +89,11 @@ def test_they_are_not_combined_unless_a_user_allows_it(model: nn.Module) -> None
     assert not is_rewritten(segments_of(model, "reassociate")[1])
 
 
-@pytest.mark.parametrize(("free", "prepared"), [(1 << 30, True), (1 << 10, False)])
+@pytest.mark.parametrize(
+    ("free", "shared", "rewritten"), [(1 << 30, False, True), (1 << 10, False, False), (1 << 10, True, True)]
+)
 def test_weights_are_prepared_where_there_is_memory_for_them(
-    monkeypatch: pytest.MonkeyPatch, free: int, prepared: bool
+    monkeypatch: pytest.MonkeyPatch, free: int, shared: bool, rewritten: bool
 ) -> None:
     monkeypatch.setattr(graph_compiler, "free_bytes", lambda _: free)
     monkeypatch.setattr(graph_compiler, "replay", rewritten_replay)
@@ -104,14 +105,7 @@ def test_weights_are_prepared_where_there_is_memory_for_them(
 
     x = torch.randn(4, 16)
     with torch.no_grad():
-        made = torch.compile(function, backend=backend_of(Options(), reports.append))(x)
+        made = torch.compile(function, backend=backend_of(Options(share_weights=shared), reports.append))(x)
         torch.testing.assert_close(made, function(x))
     (report,) = reports
-    assert bool(report.parts[0].rewrites) == prepared
-
-
-def rewritten_replay(traced: TracedFunction, target: Target, **_: Any) -> TracedKernel:
-    """Any kernels, of a cut with rewrites."""
-    traced = traced.for_target(target)
-    kernels = untuned_kernels([w for cut in traced.cuts for w in cut.workloads], target)
-    return TracedKernel(next(cut for cut in traced.cuts if cut.rewrites), kernels, cuts=traced.cuts)
+    assert bool(report.parts[0].rewrites) == rewritten

@@ -11,7 +11,7 @@ import best_spaces
 from autosched import backends
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.kernels.kernel import Kernel, load_kernel
-from autosched.tracing import TracedFunction, loaded
+from autosched.tracing import TracedFunction, TracedKernel, loaded
 from search_spaces import Schedule, Target, Workload
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
 
@@ -26,6 +26,13 @@ def untuned_replay(traced: TracedFunction, target: Target, **_: Any) -> Any:
     """In the place of `replay`: kernels that no log has to have."""
     here = traced.for_target(target)
     return loaded(here, untuned_kernels(here.workloads, target))
+
+
+def rewritten_replay(traced: TracedFunction, target: Target, **_: Any) -> TracedKernel:
+    """The same for the first cut with rewrites."""
+    traced = traced.for_target(target)
+    kernels = untuned_kernels([w for cut in traced.cuts for w in cut.workloads], target)
+    return TracedKernel(next(cut for cut in traced.cuts if cut.rewrites), kernels, cuts=traced.cuts)
 
 
 def untuned_kernel(schedule: Schedule, workload: Workload, target: Target) -> Kernel:

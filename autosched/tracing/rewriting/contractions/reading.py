@@ -23,7 +23,7 @@ from autosched.tracing.rewriting.contractions.loops import (
 )
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.terms import is_constant, takes_other_operands
-from autosched.tracing.values.values import Pointwise, Product, Reduced, Value, View
+from autosched.tracing.values.values import MOST_JOINED, Pointwise, Product, Reduced, Value, View
 from autosched.tracing.values.views import Expansion, Permutation, Reshape
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal
 from search_spaces.workloads.expressions.operators import ROUNDINGS
@@ -31,7 +31,8 @@ from search_spaces.workloads.expressions.operators import ROUNDINGS
 _FACTORS = ("float32", "float16", "bfloat16")
 # The orders of n factors are found in 3^n steps.
 _MOST_FACTORS = 6
-_MOST_MONOMIALS = 8
+# As many as one kernel concatenates.
+_MOST_MONOMIALS = MOST_JOINED
 # Values between a result and its factors: beyond, what is found is too long for one kernel or another anyway.
 _DEEPEST = 24
 

@@ -199,14 +199,14 @@ def test_what_is_prepared_of_freed_weights_is_freed() -> None:
     (value,) = (v for v in static_cut().made if isinstance(v, Prepared))
     step = Preparation(value, [itemgetter(0), itemgetter(1)], 2)
 
-    def made() -> weakref.ref[Tensor]:
-        tensors: list[Any] = [torch.randn(8, 8), torch.randn(8, 8), None]
-        step(tensors)
-        return weakref.ref(tensors[2])
-
-    first, second = made(), made()
-    assert first() is None
-    assert second() is not None
+    tensors: list[Any] = [torch.randn(8, 8), torch.randn(8, 8), None]
+    step(tensors)
+    made = weakref.ref(tensors[2])
+    tensors[2] = None
+    assert made() is not None
+    # With one of them, without another call.
+    tensors[1] = None
+    assert made() is None
 
 
 def test_a_cut_with_prepared_values_is_the_same_after_it_was_stored() -> None:

@@ -1,0 +1,1 @@
+"""Equal terms as one term with a dimension more."""
