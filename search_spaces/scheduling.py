@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import structure_of
 from search_spaces.structure.chains.finding import chain_of
-from search_spaces.structure.contraction import contraction, multiplied
+from search_spaces.structure.contraction import contraction_as_named, multiplied
 from search_spaces.structure.crossed import crossed_of
 from search_spaces.structure.reads.windows import MAX_WINDOW
 from search_spaces.workloads.workload import Workload
+
+# The partitioner asks again of every kernel that it has tried: of a large model, a thousand.
+_MOST_KEPT = 1024
 
 __all__ = ["MAX_WINDOW", "ChainSize", "Scheduling", "has_dots", "multiplied", "scheduling_of"]
 
@@ -51,11 +55,15 @@ def scheduling_of(workload: Workload, chained: bool = False, computed: bool = Fa
     `computed`: operands of dots may be computed in the main loop; without it such contractions are not asked for, and
     the reason is that of the other anchors.
     """
-    workload = workload.scheduled
+    return _scheduling(workload.scheduled, chained, computed)
+
+
+@lru_cache(_MOST_KEPT)
+def _scheduling(workload: Workload, chained: bool, computed: bool) -> Scheduling:
     if chained:
         return _chained(workload)
     sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
-    product = contraction(workload) if sums else None
+    product = contraction_as_named(workload) if sums else None
     # Operands without a batch axis have it among their rows or columns, which are several axes then.
     if product and (computed or product.multiplies_tensors):
         return Scheduling(is_dots=True)
@@ -73,7 +81,7 @@ def scheduling_of(workload: Workload, chained: bool = False, computed: bool = Fa
 
 def has_dots(workload: Workload) -> bool:
     """True if its sums are dots of two operands, loaded or computed."""
-    return contraction(workload) is not None
+    return scheduling_of(workload, computed=True).is_dots
 
 
 def _chained(workload: Workload) -> Scheduling:

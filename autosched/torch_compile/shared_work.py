@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
-from autosched.torch_compile.graphs import changes_something, is_view
+from autosched.torch_compile.graphs import changes_something
 from autosched.tracing.capture.equal_nodes import first_equal
+from autosched.tracing.capture.graph_nodes import is_view
 from autosched.tracing.operators import creation_rules, gather_rules, joining_rules, scatter_rules, view_translation
 from autosched.tracing.translation.nodes import operator_name
 

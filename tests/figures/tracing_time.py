@@ -5,10 +5,12 @@ python tests/figures/tracing_time.py ViT-B LSTM …       some of its rows
 python tests/figures/tracing_time.py --growth           the same of twice the layers or steps
 python tests/figures/tracing_time.py --profile ViT-B    where the time of one goes, in this process
 python tests/figures/tracing_time.py --compiled         models under torch.compile: from AOTAutograd's graph to kernels
+python tests/figures/tracing_time.py --numerics         what rewriting adds to tracing
 
 Each is traced at full size from its configuration, with random weights and what has no kernel left to PyTorch, and then
-cut for an H200, in a process of its own, on one thread. Nothing is run. Models under torch.compile have weights without
-data, in float16; a row says how often each of their segments is there.
+cut for an H200, in a process of its own, on one thread. Nothing is run, and seconds are those of the processor. Models
+under torch.compile have weights without data, in float16, and no cache of earlier graphs; a row says how often each of
+their segments is there.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -33,13 +36,14 @@ from torch import Tensor, fx, nn
 from torch._subclasses import FakeTensorMode
 
 from autosched import trace
+from autosched.torch_compile import problems
 from autosched.torch_compile.backend import by_graphs, compiled_once
 from autosched.torch_compile.composition import composed
-from autosched.torch_compile.graphs import Allowed, weights_of
+from autosched.torch_compile.graphs import Allowed, traced_or_why, weights_of
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph
-from autosched.tracing.capture.capture import Weights
+from autosched.tracing.capture.capture import Numerics, Weights
 from search_spaces import target_named
 
 sys.path.append(str(Path(__file__).parent / "suites"))
@@ -271,9 +275,9 @@ def compiled(name: str) -> str:
         def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             begin = time.process_time()
             divided = DividedGraph.of(graph, inputs, weights_of(inputs, kind))
-            problems = traced_problems(divided, kind, Allowed()).values()
+            found = traced_problems(divided, kind, Allowed()).values()
             middle = time.process_time()
-            cut = [p.traced.for_target(target_named("h200")) for p in problems if isinstance(p, TracedProblem)]
+            cut = [p.traced.for_target(target_named("h200")) for p in found if isinstance(p, TracedProblem)]
             seconds = [middle - begin, time.process_time() - middle]
             times = " + ".join(f"{n} × {s.operators}" for s, n in divided.problems)
             launches = sum(len(c.launched) * n for c, (_, n) in zip(cut, divided.problems, strict=True))
@@ -282,7 +286,9 @@ def compiled(name: str) -> str:
 
         return compile_graph
 
-    with FakeTensorMode(), torch.no_grad():
+    # Without the cache of earlier graphs, which would also cut them for this machine.
+    fresh = mock.patch.object(problems, "known_or_traced", traced_or_why)
+    with fresh, FakeTensorMode(), torch.no_grad():
         model, given = COMPILED[name]()
         compiled_once(model, by_graphs(compiler), given, dynamic=False)
     return "\n".join(rows)
@@ -297,11 +303,11 @@ def show_compiled(names: Sequence[str]) -> None:
 
 def measured(case: Case) -> Row:
     inputs = [x.requires_grad_(case.backward) for x in case.inputs]
-    begin = time.perf_counter()
+    begin = time.process_time()
     traced = trace(case.function, *inputs, allow_fallback=True, backward=case.backward)
-    middle = time.perf_counter()
+    middle = time.process_time()
     cut = traced.for_target(target_named("h200"))
-    end = time.perf_counter()
+    end = time.process_time()
     launched = getattr(cut, "launched", cut.workloads)
     return Row(middle - begin, end - middle, len(launched))
 
@@ -357,6 +363,30 @@ def show_growth(names: Sequence[str]) -> None:
             print(f"| {name} | {rows[0]} | {rows[1]} | |", flush=True)
 
 
+def by_numerics(name: str) -> str:
+    """The row of a function traced with each numerics: seconds, and the cuts that each finds."""
+    case = CASES[name]()
+    seconds, found = [], []
+    first, *_ = every = get_args(Numerics)
+    # The first of all pays for what PyTorch and this package set up once for its operators.
+    for numerics in (first, *every):
+        begin = time.process_time()
+        traced = trace(case.function, *case.inputs, allow_fallback=True, numerics=numerics)
+        seconds.append(time.process_time() - begin)
+        found.append(str(len(traced.cuts)))
+    of_eager, *others = seconds[1:]
+    ratios = " | ".join(f"{s / of_eager:.2f}" for s in others)
+    return f"| {name} | {of_eager:.1f} | {ratios} | {', '.join(found[1:])} |"
+
+
+def show_numerics(names: Sequence[str]) -> None:
+    first, *others = get_args(Numerics)
+    print(f"| traced | {first}, s | {', of that | '.join(others)}, of that | cuts |")
+    print("|---|---|---|---|---|")
+    for name in names or (n for n in CASES if not n.startswith("gradient")):
+        print(apart(functools.partial(by_numerics, name)), flush=True)
+
+
 def show_profile(name: str) -> None:
     case = CASES[name]()
     profile = cProfile.Profile()
@@ -372,6 +402,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"some of {', '.join(CASES)}")
     parser.add_argument("--growth", action="store_true", help="with twice as many layers or steps")
     parser.add_argument("--compiled", action="store_true", help=f"models: {', '.join(COMPILED)}")
+    parser.add_argument("--numerics", action="store_true", help="what rewriting adds")
     parser.add_argument("--profile", metavar="NAME", help="where the time of one goes")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -383,6 +414,8 @@ def main() -> None:
         show_profile(given.profile)
     elif given.growth:
         show_growth(given.names)
+    elif given.numerics:
+        show_numerics(given.names)
     else:
         show(given.names)
 

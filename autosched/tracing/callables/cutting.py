@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -108,13 +109,13 @@ def _cut_in_formats(
     found = cut(captured, function, name, arguments, allow_fallback, target)
     few = sum(map(is_convolution, captured.graph.nodes)) <= _MOST_CONVOLUTIONS
     moved = channels_last(captured.graph) if few else None
-    different = {each.workloads: each for each in found.cuts}
+    different = {_launches(each): each for each in found.cuts}
     if moved is not None:
         # What it stores in other layouts may have no kernel.
         with contextlib.suppress(InputError):
             for each in cut(replace(captured, graph=moved), function, name, arguments, allow_fallback, target).cuts:
                 rewrites = (_CHANNELS_LAST, *each.rewrites)
-                different.setdefault(each.workloads, replace(each, other_cuts=(), rewrites=rewrites))
+                different.setdefault(_launches(each), replace(each, other_cuts=(), rewrites=rewrites))
 
     def again(precision: LibraryPrecision, target: Target | None) -> TracedFunction:
         return _cut_in_formats(

@@ -9,6 +9,7 @@ recomputation.
 from __future__ import annotations
 
 import contextlib
+import heapq
 from collections import ChainMap, Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -223,11 +224,13 @@ class Partition:
 
     def _fit(self, value: Value, also: Value | None = None) -> Fit:
         """The kernel of a value, with `also` stored; or the reason that there is none."""
-        stored: Mapping[Value, Strides] = self._stored
-        if also is not None:
-            stored = ChainMap({also: also.memory_strides}, self._stored)
+        stored = self._stored if also is None else self._beside(also)
         region = self.kernels.structures.region([value], stored)
         return self.kernels.fit(region, stored, self._allowed)
+
+    def _beside(self, also: Value) -> Mapping[Value, Strides]:
+        """What is stored, and this value."""
+        return ChainMap({also: also.memory_strides}, self._stored)
 
     def _make_all_computable(self, values: Sequence[Value]) -> None:
         """Store values until each that is stored has a kernel.
@@ -322,18 +325,26 @@ class Partition:
 
         `elsewhere`: the candidates, with their numbers of other consumers.
         """
-        possible = (c for c in elsewhere if c is not value and _is_computed(c) and self._read(c))
-        after = {c: found for c in possible if (found := self._fit(value, c).cost) is not None}
-        least = {c: found + least_of_one(c, self._stored) for c, found in after.items()}
+        possible = [c for c in elsewhere if c is not value and _is_computed(c) and self._read(c)]
+        least = {c: least_of_one(c, self._stored) for c in possible}
+        # Branch and bound: first by what both kernels cost at least, then by what the one of `value` costs.
+        bounds = [(n + least_of_one(value, self._beside(c)), place) for place, (c, n) in enumerate(least.items())]
+        heapq.heapify(bounds)
+        after: dict[Value, float] = {}
         costs: dict[Value, float] = {}
-        for candidate in sorted(least, key=lambda c: least[c]):
-            if costs and least[candidate] > _ALIKE * min(costs.values()):
-                break
+        while bounds and not (costs and bounds[0][0] > _ALIKE * min(costs.values())):
+            candidate = possible[place := heapq.heappop(bounds)[1]]
+            if candidate not in after:
+                found = self._fit(value, candidate).cost
+                if found is not None:
+                    after[candidate] = found
+                    heapq.heappush(bounds, (found + least[candidate], place))
+                continue
             before = self._fit(candidate).cost
             # A candidate that takes several kernels costs at least its reads and writes, and a launch more.
             rest = least_of_several(candidate, self._stored) if before is None else before
             costs[candidate] = after[candidate] + rest
-        alike = [c for c in after if c in costs and costs[c] <= _ALIKE * min(costs.values())]
+        alike = [c for c in possible if c in costs and costs[c] <= _ALIKE * min(costs.values())]
         return max(alike, key=lambda c: elsewhere[c], default=None)
 
 

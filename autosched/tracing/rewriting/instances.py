@@ -143,14 +143,14 @@ class _Instance:
         inputs |= dict.fromkeys(unknown)
         constants: dict[Value, Tensor] = {v: t.detach() for v, t in known.items() if t is not None}
         _check_size(values, inputs, device)
-        with torch.inference_mode(False), torch.no_grad(), device:
+        with torch.inference_mode(False), torch.no_grad():
             for value in (v for v in values if isinstance(v, Prepared) and constants.keys() >= {*v.constants}):
                 constants[value] = prepared(value, [constants[c] for c in value.constants])
         return _Instance(before, after, tuple(inputs), constants, device, folded)
 
     def why_worse(self) -> str | None:
         generator = torch.Generator(self.device).manual_seed(_SEED)
-        with torch.inference_mode(False), torch.no_grad(), self.device:
+        with torch.inference_mode(False), torch.no_grad():
             for name, change in {**_DRAWS, **(_OF_FOLDED if self.folded else {})}.items():
                 tensors = {v: _drawn(v, change, generator) for v in self.drawn} | dict(self.constants)
                 (exact,) = evaluated([self.before], tensors, Reals())
@@ -199,7 +199,7 @@ def _drawn(value: Value, change: Callable[[Tensor], Tensor], generator: torch.Ge
     dtype = torch_dtype(value.dtype)
     if not is_float(value.dtype):
         # As indices of any tensor, divisors and truth values.
-        return torch.ones(value.shape, dtype=dtype)
+        return torch.ones(value.shape, dtype=dtype, device=generator.device)
     drawn = torch.randn(value.shape, generator=generator, device=generator.device)
     return change(drawn).to(dtype)
 

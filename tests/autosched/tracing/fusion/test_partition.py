@@ -16,7 +16,7 @@ from autosched.machine.devices import cpu_target
 from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing import loaded
 from autosched.tracing.callables import function as tracing_function
-from autosched.tracing.fusion import region_kernels
+from autosched.tracing.fusion import partition, region_kernels
 from search_spaces import Target, Workload, target_named
 from search_spaces.workloads.expressions import expression as ex
 from traced_reference import computed
@@ -275,3 +275,25 @@ def test_a_fold_and_its_own_fold_are_results(dtype: torch.dtype) -> None:
     traced = trace(function, x).for_target(cpu_target())
     made = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(x)
     torch.testing.assert_close(made, function(x))
+
+
+def joined_rows(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    return F.relu(F.layer_norm(torch.cat((x, y), 1), (96,))) @ w
+
+
+def pooled(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    return F.max_pool2d(F.relu(F.conv2d(F.gelu(x), y, padding=1)), 2) * w
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [(joined_rows, ((64, 32), (64, 64), (96, 48))), (pooled, ((1, 8, 16, 16), (8, 8, 3, 3), (8, 8)))],
+)
+def test_what_bounds_leave_out_is_not_stored_anyway(
+    function: Callable[..., Tensor], shapes: tuple[tuple[int, ...], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = [R(shape).half() for shape in shapes]
+    bounded = trace(function, *inputs)
+    monkeypatch.setattr(partition, "least_of_one", lambda value, stored: 0.0)
+    tried = trace(function, *inputs)
+    assert [[w.key for w in cut.launched] for cut in bounded.cuts] == [[w.key for w in c.launched] for c in tried.cuts]
