@@ -233,8 +233,10 @@ class TracedFunction:
             lines.append(f"step {number}: {step.text}")
         lines.append(f"returns {', '.join(value.name for value in self.results) or 'no tensor'}")
         lines += [f"writes {written.value.name} to {written.name}" for written in self.written]
-        if others := [len(cut.launched) for cut in self.other_cuts]:
-            lines.append(f"also cut into {' or '.join(map(str, others))} kernels, which are tuned too")
+        if others := self.other_cuts:
+            counts = " or ".join(map(str, sorted({len(cut.launched) for cut in others})))
+            ways = "which are tuned too" if len(others) == 1 else f"in {len(others)} ways; the cheapest are tuned too"
+            lines.append(f"also cut into {counts} kernels, {ways}")
         lines += dict.fromkeys(f"also by {text}" for cut in self.cuts for text in cut.rewrites)
         lines += self.refused
         return "\n".join(lines)
