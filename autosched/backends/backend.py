@@ -78,13 +78,15 @@ Place = tuple[int, int]
 class PlacedLaunch:
     """A launch of a batch: the places of its inputs, then of its outputs, and of so many bytes for its workspaces.
 
-    `prepared`: the places of all prepared workspaces, if they are filled before: only the rest runs.
+    `prepared`: the places of all prepared workspaces, if they are filled before: only the rest runs. `early`: it begins
+    while the launch before it ends, where the device can do that.
     """
 
     launcher: BatchLauncher
     places: tuple[Place, ...]
     workspace: Place
     prepared: tuple[Place, ...] = ()
+    early: bool = False
 
 
 class Batch(Protocol):

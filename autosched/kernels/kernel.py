@@ -90,6 +90,12 @@ class Kernel:
         return self._launcher if isinstance(self._launcher, BatchLauncher) else None
 
     @property
+    def early(self) -> bool:
+        """True if models launch it while the kernel before it ends: that was faster in its place."""
+        note = self.record.measurement.early
+        return note is not None and note.taken
+
+    @property
     def order(self) -> tuple[int, ...]:
         """The numbers of its inputs in the order of the generated code."""
         return self.workload.canonical.inputs

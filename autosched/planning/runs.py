@@ -113,7 +113,7 @@ def batch_of(group: Sequence[PlacedStep]) -> Batch:
         assert kernel.batched is not None
         places = (*(placed.places[n] for n in kernel.order), *placed.places[count:])
         prepared = tuple((base, 0) for base in placed.prepared)
-        launches.append(PlacedLaunch(kernel.batched, places, placed.workspace, prepared))
+        launches.append(PlacedLaunch(kernel.batched, places, placed.workspace, prepared, kernel.early))
     return launches[0].launcher.batch(launches)
 
 

@@ -50,6 +50,10 @@ class Launchable(Protocol):
         """The launcher of its launches in batches, which take inputs in `order`; None where each is by itself."""
 
     @property
+    def early(self) -> bool:
+        """True if it is to begin while the launch before it ends."""
+
+    @property
     def order(self) -> tuple[int, ...]:
         """The numbers of its inputs in the order of the generated code."""
 

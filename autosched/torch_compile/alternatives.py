@@ -1,6 +1,6 @@
 """Alternatives to the kernels of a segment that are faster in place: timed once, noted in the log, and taken.
 
-Rivals of its kernels come first, then calls of libraries in their place, and then another cut.
+Rivals of its kernels come first, then calls of libraries in their place, then another cut, and then early launches.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from autosched.kernels.kernel import Kernel
 from autosched.machine.deadline import Deadline
 from autosched.replaying.replay import log_paths
 from autosched.replaying.rivals import rivals_of
+from autosched.torch_compile.early_launches import with_early_launches
 from autosched.torch_compile.fallback import Call
 from autosched.torch_compile.graphs import on_data, why_failed
 from autosched.torch_compile.kernel_cache import note
@@ -101,6 +102,6 @@ class Chosen:
 def chosen(kernel: TracedKernel, place: Place, rivals: Rivals) -> Chosen:
     """Choose among the alternatives for every workload, in any cut, whose record has none yet."""
     found, replaced = with_rivals(kernel, place.part(_RIVALS), rivals)
-    found = with_cut(with_libraries(found, place), place)
+    found = with_early_launches(with_cut(with_libraries(found, place), place), place)
     kernels = {key: k for key, k in found.by_key.items() if k.record is not kernel.by_key[key].record}
     return Chosen(found, kernels, tuple(replaced))

@@ -66,6 +66,7 @@ class Part:
             rewrites=tuple(kernel.rewrites),
             rivals=_rivals_of(kernel),
             cut=_cut_of(kernel),
+            early=_early_of(kernel),
         )
 
 
@@ -142,6 +143,12 @@ def _cut_of(kernel: TracedKernel) -> Alternative | None:
     """The cut that is launched, where another one has less time by the sum of its kernels."""
     found = noted_cut(kernel)
     return found[0] if found is not None and found[1] is kernel.traced else None
+
+
+def _early_of(kernel: TracedKernel) -> Alternative | None:
+    """The comparison of early launches, of the first kernel that is launched so."""
+    found = (k.record.measurement.early for k in kernel.kernels)
+    return next((early for early in found if early is not None and early.taken), None)
 
 
 def _left(

@@ -30,7 +30,8 @@ class PartReport:
     `seconds`: latency of the part by each maker that was timed. `prepared_bytes`: of copies of weights in the layouts
     of kernels, of each. `libraries`: what libraries may compute in the place of kernels, where that was timed.
     `rewrites`: algebra by which the kernels differ from what was written, and that was tried and was slower.
-    `rivals`: kernels that are launched in the place of those that were faster by themselves; `cut`: the same of all.
+    `rivals`: kernels that are launched in the place of those that were faster by themselves; `cut`: the same of all;
+    `early`: they begin while those before them end.
     `copied`: values of weights that share no memory with them, and why, where weights are to be shared.
     """
 
@@ -46,6 +47,7 @@ class PartReport:
     rewrites: tuple[str, ...] = ()
     rivals: tuple[Alternative, ...] = ()
     cut: Alternative | None = None
+    early: Alternative | None = None
     copied: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -67,7 +69,8 @@ class PartReport:
         ratios = ", ".join(f"{rival.ratio:.2f}" for rival in self.rivals)
         rivals = f", {len(self.rivals)} chosen in place ({ratios})" if self.rivals else ""
         cut = f", in a cut chosen in place ({self.cut.ratio:.2f})" if self.cut else ""
-        return f"{self.kernels} kernel{'s' * (self.kernels != 1)}{''.join(calls)}{rivals}{cut}"
+        early = f", launched early ({self.early.ratio:.2f})" if self.early else ""
+        return f"{self.kernels} kernel{'s' * (self.kernels != 1)}{''.join(calls)}{rivals}{cut}{early}"
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 Every value that a kernel takes lies in one array: a constant, or a constant plus the address of a base, which differs
 from call to call. One vector sum fills it, and only where a base has moved since the last call with that array. Like
-the parameters of a single launch, such an array serves one call at a time. A kernel after another one is launched early
-(`early_launch`).
+the parameters of a single launch, such an array serves one call at a time.
 """
 
 from __future__ import annotations
@@ -34,14 +33,16 @@ _NOWHERE = 2**64 - 1
 class CudaBatch:
     """Launches on one device: `batch(addresses)` enqueues them on its current stream, given the addresses of all bases.
 
-    Threads may call it at the same time, and CUDA graphs capture it. `kernels`: of each launch, the
-    numbers of those that run; `read_by_steps`: for each step, the numbers of the bases whose addresses it reads.
+    Threads may call it at the same time, and CUDA graphs capture it. `kernels`: of each launch, the numbers of those
+    that run; `early`: the launches that begin while those before them end; `read_by_steps`: for each step, the numbers
+    of the bases whose addresses it reads.
     """
 
     def __init__(self, launches: Sequence[PlacedLaunch]) -> None:
         """`launches`: of a `CudaLauncher` each. Raises LoadError when the driver is too old."""
         launchers = [launch.launcher for launch in launches if isinstance(launch.launcher, CudaLauncher)]
         self.launchers = tuple(launchers)
+        self.early = [launch.early for launch in launches]
         self.kernels = [_kernels_of(launch, own) for launch, own in zip(launches, launchers, strict=True)]
         self._bases = sorted({base for x in launches for base, _ in (*x.places, x.workspace, *x.prepared)})
         numbers = {base: n for n, base in enumerate(self._bases)}
@@ -71,7 +72,7 @@ class CudaBatch:
         try:
             parameters = self._idle.pop()
         except IndexError:
-            parameters = Parameters(self.launchers, self.kernels)
+            parameters = Parameters(self)
         stream = current_stream(first.device)
         parameters.use_stream(stream)
         bases = self.bases_at(addresses)
@@ -140,9 +141,8 @@ class Parameters:
     `bases`: the addresses that it was filled with.
     """
 
-    def __init__(self, launchers: Sequence[CudaLauncher], kernels: Sequence[Sequence[int]]) -> None:
-        """`kernels`: of each launcher, the numbers of those to launch."""
-        counts = [len(launcher.layout.values) for launcher in launchers]
+    def __init__(self, batch: CudaBatch) -> None:
+        counts = [len(launcher.layout.values) for launcher in batch.launchers]
         begins = list(itertools.accumulate(counts, initial=0))
         self.values = np.zeros(begins[-1], np.uint64)
         self.bases: list[int] | None = None
@@ -152,15 +152,15 @@ class Parameters:
         # Of each map: the array of pointers, its place there, and the known ones; the number of its tensor's address.
         self._maps: list[tuple[Any, int, EncodedMaps]] = []
         self._mapped: list[int] = []
-        launched = zip(launchers, kernels, begins, strict=False)
-        words = [w for own, numbers, begin in launched for w in self._laid_out(own, numbers, begin)]
+        launched = zip(batch.launchers, batch.kernels, batch.early, begins, strict=False)
+        words = [w for own, numbers, early, begin in launched for w in self._laid_out(own, numbers, early, begin)]
         self._steps = (ctypes.c_uint64 * len(words))(*words)
         self.address, self.count = ctypes.addressof(self._steps), len(words) // STEP_WORDS
         # What the maps were last encoded for; these live as long as the pointers to them.
         self._at = np.full(len(self._maps), _NOWHERE, np.uint64)
         self._found: list[EncodedMap | None] = [None] * len(self._maps)
 
-    def _laid_out(self, launcher: CudaLauncher, kernels: Sequence[int], begin: int) -> list[int]:
+    def _laid_out(self, launcher: CudaLauncher, kernels: Sequence[int], early: bool, begin: int) -> list[int]:
         """The steps of a launch of some kernels, whose values begin at a number."""
         layout, first = launcher.layout, self.values.ctypes.data + _VALUE_BYTES * begin
         words = [w for slot, size in layout.zeroed for w in (0, first + _VALUE_BYTES * slot, size)]
@@ -171,7 +171,7 @@ class Parameters:
             kernel = launcher.kernels[number]
             # After steps that set memory to zero none can be launched early.
             after_kernel = place > 0 or bool(self._launches and not layout.zeroed)
-            launch = launch_of(kernel, early=kernel.waits and after_kernel)
+            launch = launch_of(kernel, early=early and kernel.waits and after_kernel)
             self._launches.append(launch)
             words += [launch.getPtr(), int(launcher.functions[number]), ctypes.addressof(pointers[number])]
         self._pointers += pointers

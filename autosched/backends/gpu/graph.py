@@ -73,7 +73,7 @@ class _Captured:
 
     def __init__(self, batch: CudaBatch, bases: list[int]) -> None:
         """Raises RuntimeError when the driver refuses it."""
-        self._batch, self.parameters = batch, Parameters(batch.launchers, batch.kernels)
+        self._batch, self.parameters = batch, Parameters(batch)
         batch.fill(self.parameters, bases)
         graph, self._nodes = _captured(batch, self.parameters)
         # The end of a process ends its graphs, and the driver may be gone by then.

@@ -238,3 +238,22 @@ def test_threads_may_call_a_graph_at_the_same_time(driver):
     found = sorted(tuple(x.parameters[:2]) for x in driver.launches if x.function == "first")
     wanted = [(a.data_ptr() + n, b.data_ptr() + n) for a, b, *_ in calls for n in (0, 256)]
     assert found == sorted(wanted)
+
+
+@pytest.mark.parametrize(("early", "expected"), [(True, [False, True, False, True]), (False, [False] * 4)])
+def test_kernels_begin_early_after_kernels_alone(driver, monkeypatch, early, expected):
+    """Not after what sets memory to zero, and not first of all."""
+    from autosched.backends.gpu import batch
+
+    kernels = [replace(kernel, waits=True) for kernel in (FIRST, SECOND)]
+    launcher, seen = cuda_launch.CudaLauncher(PROGRAM, CUBINS, kernels), []
+
+    def launched(kernel, early):
+        seen.append(early)
+        return cuda_launch.launch_of(kernel, early)
+
+    monkeypatch.setattr(batch, "launch_of", launched)
+    placed = PlacedLaunch(launcher, ((0, 0), (1, 0), (2, 0)), (3, 0), early=early)
+    launcher.batch([placed, placed])([t.data_ptr() for t in bases()])
+    assert seen == expected
+    assert launcher.layout.zeroed
