@@ -6,6 +6,7 @@ it is, also as a view; what comes from elsewhere is copied where kernels cannot 
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -51,7 +52,8 @@ def composed(
     folded = [(segment, call.traced) for segment, call in parts if isinstance(call, TracedKernel) and call.traced.folds]
     if not folded:
         return _marked(planned.__call__)
-    weights = ChangedWeights([(traced, [*map(numbers.get, segment.inputs)]) for segment, traced in folded])
+    places = [(traced, [*map(numbers.get, segment.inputs)]) for segment, traced in folded]
+    weights = ChangedWeights(places, judged=True)
     return _marked(_WhileExact(planned, weights, lambda why: composed(divided, _as_written(parts, why), graphs, apart)))
 
 
@@ -61,12 +63,22 @@ class _WhileExact:
     def __init__(self, call: Boxed, weights: ChangedWeights, written: Callable[[str], Boxed]) -> None:
         self._call, self._written = call, written
         self._weights: ChangedWeights | None = weights
+        self._replacing = threading.Lock()
 
     def __call__(self, inputs: list[Any]) -> Sequence[Any]:
-        if self._weights is not None and (why := self._weights.why_refused(inputs)) is not None:
-            warn_of_refusal("graph", why)
-            self._call, self._weights = self._written(why), None
+        weights = self._weights
+        if weights is not None and (why := weights.why_refused(inputs)) is not None:
+            self._replace(why)
         return self._call(inputs)
+
+    def _replace(self, why: str) -> None:
+        """Let the graph be computed as it is written from now on; a thread that comes meanwhile waits for that."""
+        with self._replacing:
+            if self._weights is None:
+                return
+            self._call = self._written(why)
+            self._weights = None
+        warn_of_refusal("graph", why)
 
 
 def _as_written(parts: Sequence[tuple[Segment, Call]], why: str) -> list[tuple[Segment, Call]]:

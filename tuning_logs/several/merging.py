@@ -72,7 +72,7 @@ def merged(records: Iterable[TuningRecord]) -> list[TuningRecord]:
             kept[key] = record
         else:
             first, last = sorted((record, other), key=_completeness)
-            kept[key] = _with_cuts_of(last, first)
+            kept[key] = _with_alternatives_of(last, first)
     return sorted(kept.values(), key=lambda record: record.provenance.unix_s)
 
 
@@ -101,11 +101,13 @@ def _identity(record: TuningRecord) -> Hashable:
     return record.key, schedule, round(provenance.unix_s, 6), provenance.policy, measured.status, latencies
 
 
-def _with_cuts_of(record: TuningRecord, other: TuningRecord) -> TuningRecord:
-    """The record with the cuts that another one of the same measurement names, and it does not."""
-    known = {cut.name for cut in record.measurement.cuts}
-    new = tuple(cut for cut in other.measurement.cuts if cut.name not in known)
-    return replace(record, measurement=replace(record.measurement, cuts=(*record.measurement.cuts, *new)))
+def _with_alternatives_of(record: TuningRecord, other: TuningRecord) -> TuningRecord:
+    """The record with the alternatives that another one of the same measurement has, and it does not."""
+    own, others = record.measurement, other.measurement
+    known = {cut.name for cut in own.cuts}
+    cuts = (*own.cuts, *(cut for cut in others.cuts if cut.name not in known))
+    library, rival, early = own.library or others.library, own.rival or others.rival, own.early or others.early
+    return replace(record, measurement=replace(own, library=library, rival=rival, early=early, cuts=cuts))
 
 
 def _completeness(record: TuningRecord) -> tuple[bool, int, int]:

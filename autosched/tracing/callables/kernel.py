@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -74,9 +75,10 @@ class TracedKernel:
         }
         self.trained = tuple(s.name for s in traced.leaves if s.trained)
         self.first_use = FirstUse(self._claim)
-        self._weights = ChangedWeights([(traced, range(len(traced.arguments)))])
+        self._weights = ChangedWeights([(traced, range(len(traced.arguments)))], judged=False)
         # In the place of its own kernels, once weights have changed so that its rewrites are refused.
         self._instead: Callable[..., Any] | None = None
+        self._replacing = threading.Lock()
         # The results of most functions need no call of a pytree.
         self._bare, self._tuple = traced.structure.is_bare, traced.structure.is_tuple
         # Without kernels it runs wherever its tensors are.
@@ -248,13 +250,20 @@ class TracedKernel:
             self.check(tensors)
             self.ensure_right()
         if self._instead is None and (why := self._weights.why_refused(tensors)) is not None:
-            warn_of_refusal(self.traced.name, why)
-            self._instead = self.as_written(why) or self.traced.function
+            self._replace(why)
         return self.computed(*tensors) if self._instead is None else self._instead(*tensors)
 
     # A call is a graph break with this message for a compiler of the caller, as by torch.compiler.disable, which would
     # load the whole compiler first.
     vars(__call__).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_BREAKS_GRAPHS)
+
+    def _replace(self, why: str) -> None:
+        """Let other kernels or PyTorch compute it from now on; a thread that comes meanwhile waits for them."""
+        with self._replacing:
+            if self._instead is not None:
+                return
+            self._instead = self.as_written(why) or self.traced.function
+        warn_of_refusal(self.traced.name, why)
 
     def ensure_right(self) -> None:
         """Compare the kernels with the function as a whole, unless that was done on this machine.

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-# Operators of other libraries may have another result in every call.
-_KNOWN = ("aten", "prims", "autosched_functions")
+from autosched.tracing.capture.graph_nodes import OWN_OPERATORS
 
 
 def merge_equal(graph: fx.Graph, apart: frozenset[str] = frozenset()) -> None:
@@ -53,7 +52,8 @@ def _has_one_result(node: fx.Node) -> bool:
         return False
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
-        repeats = target.namespace in _KNOWN and torch.Tag.nondeterministic_seeded not in target.tags
+        # Operators of other libraries may have another result in every call.
+        repeats = target.namespace in OWN_OPERATORS and torch.Tag.nondeterministic_seeded not in target.tags
     else:
         repeats = target is operator.getitem
     made = pytree.tree_leaves(node.meta.get("val"))

@@ -14,6 +14,8 @@ from autosched.machine.library_precision import LibraryPrecision
 
 _aten = torch.ops.aten
 _PRODUCTS = (_aten.mm.default, _aten.bmm.default)
+# The namespaces of operators whose results follow from the elements of their operands, whatever the strides.
+OWN_OPERATORS = ("aten", "prims", "autosched_functions")
 # Operators that keep their argument's elements in order.
 SAME = (
     *(_aten.alias.default, _aten.detach.default, _aten._to_copy.default, _aten.clone.default, _aten.expand.default),

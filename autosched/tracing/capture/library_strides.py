@@ -67,7 +67,7 @@ def made_again(node: fx.Node) -> Any:
     try:
         with mode, _uncached(mode) if is_convolution(node) else contextlib.nullcontext(), torch.no_grad():
             return node.target(*arguments, **named)
-    except RuntimeError:
+    except (RuntimeError, ValueError):
         # A view that no strides make of the other layout.
         return None
 

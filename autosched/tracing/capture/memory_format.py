@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from autosched.tracing.capture.graph_nodes import is_convolution, is_view
+from autosched.tracing.capture.graph_nodes import OWN_OPERATORS, is_convolution, is_view
 from autosched.tracing.capture.library_strides import layouts_of, made_again
 
 _aten = torch.ops.aten
@@ -73,7 +73,8 @@ class _Copy:
         copy = self._copied(node, lambda n: self._read.get(n, self._copies[n]))
         if (made := made_again(copy)) is None:
             # A view of strides that are others now.
-            copy.args, copy.kwargs = fx.map_arg((node.args, node.kwargs), self._as_before)
+            self.graph.erase_node(copy)
+            copy = self._copied(node, self._as_before)
         else:
             copy.meta["val"] = made
         self._copies[node] = copy
@@ -122,9 +123,12 @@ def _shares_memory(node: fx.Node) -> bool:
 
 
 def _takes_any_strides(node: fx.Node) -> bool:
-    """True for operators whose elements are the same whatever the strides of their operands are."""
+    """True for operators whose elements are the same whatever the strides of their operands are.
+
+    Those of other libraries may read memory as if it were dense.
+    """
     if node.target is operator.getitem:
         return True
-    if not isinstance(node.target, torch._ops.OpOverload) or node.target.overloadpacket in _OF_MEMORY:
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace not in OWN_OPERATORS:
         return False
-    return torch.Tag.nondeterministic_seeded not in node.target.tags
+    return node.target.overloadpacket not in _OF_MEMORY and torch.Tag.nondeterministic_seeded not in node.target.tags

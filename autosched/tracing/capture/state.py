@@ -305,7 +305,8 @@ def _is_in_place(func: Any) -> bool:
     name = str(getattr(func, "__name__", "")).partition(".")[0]
     return (
         name == "__setitem__"
-        or (name.startswith("__i") and name.endswith("__"))
+        # Not `__invert__` or `__index__`: there is no `__nvert__`.
+        or (name.startswith("__i") and hasattr(Tensor, f"__{name[3:]}"))
         or (name.endswith("_") and not name.endswith("__"))
     )
 

@@ -156,7 +156,9 @@ class _Instance:
                 (exact,) = evaluated([self.before], tensors, Reals())
                 if exact.is_floating_point():
                     (usual,), (new,) = (evaluated([v], tensors, _Floats()) for v in (self.before, self.after))
-                    if (why := _why_worse(exact, usual.double(), new.double())) is not None:
+                    worse = _why_worse(exact, usual.double(), new.double())
+                    # What infinite inputs become, rules may change; constants alone are as they are.
+                    if why := worse or (None if change is _with_infinities else _why_hidden(exact, usual, new)):
                         return f"with {name}, {why}"
         return None
 
@@ -243,6 +245,12 @@ def _why_worse(exact: Tensor, usual: Tensor, new: Tensor) -> str | None:
         if new_error > most * old_error + floor:
             return f"the {kind} is {new_error:.1e}, and {old_error:.1e} as it is written"
     return None
+
+
+def _why_hidden(exact: Tensor, usual: Tensor, new: Tensor) -> str | None:
+    """The reason that results which are no numbers become some: NaN shows a user that constants are wrong."""
+    hidden = int((exact.isnan() & usual.isnan() & ~new.isnan()).sum())
+    return f"{hidden} of {new.numel()} results are NaN as it is written, and would not be" if hidden else None
 
 
 def _root_mean_square(x: Tensor, count: int) -> float:

@@ -1,7 +1,8 @@
 """Values as a rest and a shift that does not vary along some loops: a bias of keys along the keys.
 
-The shift is found through views, roundings, scales that do not vary either, masks of -infinity, which no finite shift
-changes, and a product, of one operand of which it is then a part. One product only, as that is computed anew.
+The shift is found through views, roundings to 16 bits (those to 8 are what a user of quantization asks for), scales
+that do not vary either, masks of -infinity, which no finite shift changes, and a product, of one operand of which it is
+then a part. One product only, as that is computed anew.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from autosched.tracing.rewriting.contractions.loops import LoopCutError, LoopInd
 from autosched.tracing.rewriting.terms import is_constant
 from autosched.tracing.values.values import Pointwise, Product, Value, View, placeholder
 from autosched.tracing.values.views import Selection, Slicing
-from search_spaces.workloads.dtypes import is_float
+from search_spaces.workloads.dtypes import dtype, is_float
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal
-from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import distinct
 
 _MASK = Literal(float("-inf"))
@@ -82,6 +82,7 @@ class Splitting:
             value in self._tried
             or len(self._tried) > _MOST_VALUES
             or not is_float(value.dtype)
+            or dtype(value.dtype).bytes == 1
             or not self._has(*index)
         ):
             return None
@@ -196,7 +197,7 @@ class _Expressions:
                 if inner is None:
                     return None
                 return ex.call("where", mask, *((inner[0], y) if y == _MASK else (x, inner[0]))), None
-            case Apply(operator, (x,)) if operator in ROUNDINGS:
+            case Apply("round_float16" | "round_bfloat16" as operator, (x,)):
                 inner = self._split(x)
                 return None if inner is None else (ex.call(operator, inner[0]), inner[1])
         return None

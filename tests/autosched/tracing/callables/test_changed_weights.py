@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -77,3 +80,48 @@ def test_what_is_judged_is_the_same_after_it_was_stored(traced: TracedFunction) 
     kernel(X, *weights())
     with pytest.warns(RefusedWarning):
         kernel(X, *weights(100.0, 1000.0))
+
+
+def test_weights_that_changed_before_the_first_call_are_judged(traced: TracedFunction) -> None:
+    given = weights(100.0, 1000.0)
+    with pytest.warns(RefusedWarning):
+        made = folded(traced)(X, *given)
+    torch.testing.assert_close(made, function(X, *given), rtol=1e-2, atol=0.5)
+
+
+def test_a_refusal_lasts_until_other_kernels_are_there(traced: TracedFunction, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a failure on the way to them, nor a warning that raises, lets the rewrite be computed again."""
+    kernel, given = folded(traced), weights(100.0, 1000.0)
+    with monkeypatch.context() as failing:
+        failing.setattr(TracedKernel, "as_written", lambda *_: (_ for _ in ()).throw(MemoryError("none left")))
+        for _ in range(2):
+            with pytest.raises(MemoryError):
+                kernel(X, *given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RefusedWarning):
+            kernel(X, *given)
+    torch.testing.assert_close(kernel(X, *given), function(X, *given), rtol=1e-2, atol=0.5)
+
+
+def test_threads_that_come_while_a_rewrite_is_replaced_wait(
+    traced: TracedFunction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, given, made = folded(traced), weights(), TracedKernel.as_written
+    kernel(X, *given)
+    given[0][0], given[1][0] = 256.0, 512.0
+    called = threading.Barrier(4)
+
+    def late(own: TracedKernel, why: str) -> TracedKernel | None:
+        time.sleep(0.2)
+        return made(own, why)
+
+    def call(_: int) -> Tensor:
+        called.wait()
+        result: Tensor = kernel(X, *given)
+        return result
+
+    monkeypatch.setattr(TracedKernel, "as_written", late)
+    with ThreadPoolExecutor(4) as pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert all(result.isfinite().all() for result in pool.map(call, range(4)))

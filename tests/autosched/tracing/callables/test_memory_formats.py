@@ -95,3 +95,33 @@ def test_gradients_are_left_as_they_were_written() -> None:
     x = torch.randn(2, 4, 6, 6, requires_grad=True)
     traced = autosched.trace(lambda x: F.conv2d(F.conv2d(x, W).relu(), V), x, backward=True)
     assert not any(cut.rewrites for cut in (*traced.forward.cuts, *traced.backward.cuts))
+
+
+def test_a_view_that_the_other_format_has_not_reads_the_image_as_it_was() -> None:
+    def flat(x: Tensor) -> Tensor:
+        return F.conv2d(F.relu(F.conv2d(x, W)), V).flatten(1).cumsum(1)
+
+    check(flat, torch.randn(2, 4, 8, 8))
+
+
+def test_operators_of_others_have_the_memory_that_they_had() -> None:
+    """They may read it as if it were dense."""
+    seen: list[tuple[int, ...]] = []
+    with torch.library._scoped_library("autosched_memory_formats", "DEF") as library:
+        library.define("of_memory(Tensor x) -> Tensor")
+
+        @torch.library.impl(library, "of_memory", "CPU")
+        def of_memory(x: Tensor) -> Tensor:
+            seen.append(x.stride())
+            return x.as_strided((x.numel(),), (1,)).clone()
+
+        @torch.library.register_fake("autosched_memory_formats::of_memory", lib=library)
+        def without_data(x: Tensor) -> Tensor:
+            return x.new_empty((x.numel(),))
+
+        def function(x: Tensor) -> Tensor:
+            made = F.conv2d(F.relu(F.conv2d(x, W)), V)
+            return torch.ops.autosched_memory_formats.of_memory(made) * 2.0
+
+        check(function, torch.randn(2, 4, 8, 8), allow_fallback=True)
+    assert {*seen} == {(216, 36, 6, 1)}

@@ -302,3 +302,9 @@ def test_what_a_function_holds_and_does_not_use_may_be_of_any_layout() -> None:
         return x * 2 if x.ndim else sparse
 
     assert len(trace(function, X).launched) == 1
+
+
+def test_an_inverted_tensor_that_is_closed_over_is_unchanged() -> None:
+    mask, x = torch.tensor([True, False, True]), torch.randn(2, 3)
+    traced = autosched.trace(lambda x: x.masked_fill(~mask, 0.0), x)
+    assert len(traced.launched) == 1

@@ -150,3 +150,15 @@ def test_a_softmax_does_not_see_shifts_of_rows() -> None:
     (cut,) = (c for c in autosched.trace(function, x, rows).cuts if any(r.startswith(SHIFTS) for r in c.rewrites))
     assert [len(w.inputs) for w in cut.workloads] == [1]
     torch.testing.assert_close(computed(cut)(x, rows), function(x, rows))
+
+
+def test_a_shift_that_hides_nan_is_refused_and_one_before_8_bits_stays() -> None:
+    masked, shift = torch.zeros(5, 1), torch.randn(5, 1)
+    masked[2] = -torch.inf
+    scores = torch.randn(5, 7)
+    refused = autosched.trace(lambda s: (s + masked).softmax(-1), scores)
+    assert not any(cut.rewrites for cut in refused.cuts)
+    assert "are NaN as it is written" in str(refused.refused)
+    assert any(cut.rewrites for cut in autosched.trace(lambda s: (s + shift).softmax(-1), scores).cuts)
+    quantized = autosched.trace(lambda s: (s + shift).to(torch.float8_e4m3fn).float().softmax(-1), scores)
+    assert not any(cut.rewrites for cut in quantized.cuts)
