@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ class SlowMeasurer(FakeMeasurer):
     def __init__(self, each_s: float = EACH_S) -> None:
         super().__init__()
         self.each_s, self.rounds = each_s, 0
-        self._waiting: deque[tuple[Workload, Schedule, Future[Measurement]]] = deque()
+        self.waiting: deque[tuple[Workload, Schedule, Future[Measurement]]] = deque()
         self._ended = threading.Event()
         threading.Thread(target=self._work, daemon=True).start()
 
@@ -39,7 +40,7 @@ class SlowMeasurer(FakeMeasurer):
         self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
     ) -> list[Future[Measurement]]:
         futures: list[Future[Measurement]] = [Future() for _ in schedules]
-        self._waiting.extend((workload, s, f) for s, f in zip(schedules, futures, strict=True))
+        self.waiting.extend((workload, s, f) for s, f in zip(schedules, futures, strict=True))
         return futures
 
     def remeasure(
@@ -49,8 +50,8 @@ class SlowMeasurer(FakeMeasurer):
         return super().remeasure(workload, schedules, rounds)
 
     def cancel(self) -> None:
-        while self._waiting:
-            self._waiting.popleft()[2].cancel()
+        while self.waiting:
+            self.waiting.popleft()[2].cancel()
 
     def close(self) -> None:
         self._ended.set()
@@ -61,7 +62,7 @@ class SlowMeasurer(FakeMeasurer):
     def _work(self) -> None:
         while not self._ended.is_set():
             try:
-                workload, schedule, future = self._waiting.popleft()
+                workload, schedule, future = self.waiting.popleft()
             except IndexError:
                 time.sleep(1e-3)
                 continue
@@ -105,6 +106,24 @@ def test_a_kernel_that_had_no_turn_goes_on_until_it_has_a_success(log: Path, mea
     # Four are submitted, the first one ends, and with it one that was begun.
     assert result.trials_done <= 3 * 4
     assert not measurer.remeasured
+
+
+def test_kernels_without_a_success_go_on_side_by_side_after_the_time(
+    log: Path, measurer: SlowMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together, submit = [0], measurer.submit
+
+    def noted(*given: Any, **named: Any) -> Any:
+        futures = submit(*given, **named)
+        together.append(len({workload.key for workload, *_ in measurer.waiting}))
+        return futures
+
+    monkeypatch.setattr(measurer, "submit", noted)
+    measurer.capacity = 192
+    # Longer than a proposal takes.
+    measurer.each_s = 0.3
+    search(log, measurer, 400, (SMALL, 1), (LARGE, 1), (ROWS, 1), seconds=1e-3)
+    assert max(together) > 1
 
 
 def test_after_the_last_deadline_kernels_without_a_success_have_none(log: Path, measurer: SlowMeasurer) -> None:
