@@ -15,7 +15,6 @@ from autosched.cli.arguments import (
     LogPath,
     Seconds,
     TargetName,
-    Threads,
     TrialsText,
     chosen_target,
     chosen_trials,
@@ -41,7 +40,9 @@ def tune_model_command(
     trials: TrialsText = "2000",
     seconds: Seconds = None,
     target: TargetName = None,
-    threads: Threads = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads that CPU kernels use; by default as many as PyTorch has.")
+    ] = None,
     log: LogPath = None,
     backward: Annotated[bool, typer.Option("--backward", help="The graphs of training instead of inference.")] = False,
     numerics: Annotated[

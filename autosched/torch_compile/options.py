@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Literal, cast, get_args
 
 from autosched.torch_compile.background import BackgroundTuning
@@ -88,6 +89,7 @@ class Options:
         check_numerics(str(found["numerics"]))
         if found["background"] is not None and found["mode"] not in ("default", "reduce-overhead"):
             raise InputError(f"mode={found['mode']!r} tunes first; with background expected default or reduce-overhead")
+        _check_folder(cast(str | os.PathLike[str] | None, found["log"]))
         check_trials(found["trials"])
         check_seconds(found["seconds"])
         # Their types were checked above.
@@ -101,6 +103,12 @@ class Options:
             share_weights=cast(bool, found["share_weights"]),
             background=cast(BackgroundTuning | None, found["background"]),
         )
+
+
+def _check_folder(log: str | os.PathLike[str] | None) -> None:
+    """Raise InputError for a log in a folder that does not exist: with a misspelt one all would be left to others."""
+    if log is not None and not (folder := Path(log).expanduser().parent).is_dir():
+        raise InputError(f"log={os.fspath(log)!r}: there is no folder {folder}; expected one that exists")
 
 
 def _text(kind: type | tuple[type, ...]) -> str:

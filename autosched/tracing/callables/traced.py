@@ -88,7 +88,7 @@ def trace(
                 f"example input {number} is {given.layout}; expected a tensor with strides, as by to_dense()"
             )
     check_numerics(numerics)
-    if numerics != DEFAULT_NUMERICS and (backward or dynamic is not None):
+    if numerics not in (DEFAULT_NUMERICS, "eager") and (backward or dynamic is not None):
         raise InputError(f'numerics="{numerics}" is for functions of one size without gradients; others are as "eager"')
     if dynamic is not None:
         if backward or sizes is None:

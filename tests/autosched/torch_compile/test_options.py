@@ -44,6 +44,7 @@ def test_the_modes_of_torch_compile_say_what_is_tuned_and_what_is_a_cuda_graph(
         ({"mode": "fastest"}, "unknown mode 'fastest'"),
         ({"numerics": "exact"}, "unknown numerics 'exact'.*eager, fold, reassociate"),
         ({"share_weights": 1}, "share_weights=1 is int; expected bool"),
+        ({"log": "misspelt/log.jsonl"}, "log='misspelt/log.jsonl': there is no folder misspelt; expected one"),
         ({"log": 3}, "log=3 is int; expected str or PathLike or None"),
     ],
 )

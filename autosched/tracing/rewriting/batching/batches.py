@@ -111,6 +111,9 @@ class Batches:
                     yield from self._made(part)
                 return
             operands.append(found)
+        if not any(o.operand.stacked for o in operands):
+            # Equal terms of classes that are kept apart.
+            return
         value = batched(terms[0], len(terms), [o.operand for o in operands])
         if value is not None:
             below = tuple(o.batch for o in operands if o.batch is not None)
