@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from autosched.replaying.predictions import Prediction, Predictions
     from autosched.replaying.replay import StaleRecordWarning, replay
     from autosched.standalone import export
-    from autosched.torch_compile.background import BackgroundTuning
     from autosched.torch_compile.compiled_model import CompiledModel, compile
     from autosched.torch_compile.explain import Explanation, explain
     from autosched.torch_compile.export_model import export_model
     from autosched.torch_compile.tune_model import tune_model
+    from autosched.torch_compile.tuning.background import BackgroundTuning
     from autosched.tracing import (
         DifferentiableFunction,
         DifferentiableKernel,
@@ -126,7 +126,7 @@ _HOMES = {
     "autosched.replaying.predictions": "Prediction Predictions",
     "autosched.replaying.replay": "StaleRecordWarning replay",
     "autosched.standalone": "export",
-    "autosched.torch_compile.background": "BackgroundTuning",
+    "autosched.torch_compile.tuning.background": "BackgroundTuning",
     "autosched.torch_compile.compiled_model": "CompiledModel compile",
     "autosched.torch_compile.explain": "Explanation explain",
     "autosched.torch_compile.export_model": "export_model",

@@ -17,8 +17,8 @@ from torch import Tensor, fx
 from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.memory import free_bytes
 from autosched.measuring.session import local_measurer
-from autosched.torch_compile.alternatives import with_alternatives, with_chosen
-from autosched.torch_compile.background import BackgroundTuning, TunedLater
+from autosched.torch_compile.choosing.alternatives import with_alternatives, with_chosen
+from autosched.torch_compile.choosing.timing_parts import MOST_S, seconds_of_graph, seconds_of_segment
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.fallback import Call, as_cuda_graph, fallback_for
 from autosched.torch_compile.graphs import computes, known, on_data, operators_of, weights_of, why_failed
@@ -30,9 +30,9 @@ from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, 
 from autosched.torch_compile.segments import DividedGraph, Segment
 from autosched.torch_compile.shared_weights import copied_bytes, with_shared_weights
 from autosched.torch_compile.threads import warn_of_threads, why_other_threads
-from autosched.torch_compile.timing_parts import MOST_S, seconds_of_graph, seconds_of_segment
-from autosched.torch_compile.tuning_process import TuningWork
-from autosched.torch_compile.tuning_together import tune_together
+from autosched.torch_compile.tuning.background import BackgroundTuning, TunedLater
+from autosched.torch_compile.tuning.tuning_process import TuningWork
+from autosched.torch_compile.tuning.tuning_together import tune_together
 from autosched.tracing import TracedKernel, UncheckedWarning
 from autosched.tracing.callables.stored import as_bytes
 from autosched.tracing.capture.capture import Weights

@@ -26,7 +26,7 @@ from autosched.replaying.arguments import log_path
 from autosched.replaying.replay import kernels_of_cuts, log_paths
 from autosched.replaying.replay import replay as from_logs
 from autosched.replaying.rivals import in_models
-from autosched.torch_compile.place import right_or_as_written
+from autosched.torch_compile.choosing.place import right_or_as_written
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.traced import loaded
 from search_spaces import Target, Workload

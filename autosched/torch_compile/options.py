@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from autosched.torch_compile.background import BackgroundTuning
 from autosched.torch_compile.graphs import Allowed
+from autosched.torch_compile.tuning.background import BackgroundTuning
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, check_numerics
 from autosched.tuning.searching.preparation import Trials, check_trials
 from autosched.tuning.searching.time_limit import check_seconds

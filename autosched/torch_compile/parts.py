@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from autosched.torch_compile.choosing.kernel_choices import noted_cut
 from autosched.torch_compile.fallback import Call, Fallback, fallback_for
 from autosched.torch_compile.graphs import on_data
-from autosched.torch_compile.kernel_choices import noted_cut
 from autosched.torch_compile.reports import LibraryReport, Maker, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment, results_of
 from autosched.tracing import TracedKernel

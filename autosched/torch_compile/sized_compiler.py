@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autosched.machine.deadline import Deadline
 from autosched.replaying.nearest import nearest_kernels, trials_of_nearest
+from autosched.torch_compile.choosing.timing_parts import seconds_of_graph
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.fallback import Call, Fallback, fallback_for
 from autosched.torch_compile.graph_compiler import GraphCompiler, check_strict
@@ -24,7 +25,6 @@ from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph
 from autosched.torch_compile.sized_graph import SizedGraph, SizePlaces, Sizes
-from autosched.torch_compile.timing_parts import seconds_of_graph
 from autosched.tracing import TracedKernel
 from tuning_logs.text import first_line
 

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
 import autosched
-from autosched.torch_compile import graph_compiler, graphs, timing_parts, tune_model
+from autosched.torch_compile import graph_compiler, graphs, tune_model
 from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.choosing import timing_parts
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction

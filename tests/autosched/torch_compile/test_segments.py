@@ -19,8 +19,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import autosched
 from autosched.machine import devices
-from autosched.torch_compile import graphs, library_choices, parts, timing_parts
+from autosched.torch_compile import graphs, parts
 from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.choosing import library_choices, timing_parts
 from autosched.torch_compile.composition import composed
 from autosched.torch_compile.fallback import Fallback
 from autosched.torch_compile.options import Options

@@ -19,8 +19,8 @@ from autosched.checking.random_inputs import random_inputs
 from autosched.kernels.kernel import Kernel
 from autosched.kernels.library_check import why_no_library
 from autosched.machine.timing import interleaved, timer_for
+from autosched.torch_compile.choosing.place import Place, latencies_of_cuts, noted, ratios_of, right
 from autosched.torch_compile.graphs import on_data
-from autosched.torch_compile.place import Place, latencies_of_cuts, noted, ratios_of, right
 from autosched.tracing import TracedKernel
 from search_spaces import AutoschedError, Workload
 from tuning_logs.alternative import Alternative

@@ -18,12 +18,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import autosched
-from autosched.torch_compile import tuning_process
 from autosched.torch_compile.backend import backend_of
-from autosched.torch_compile.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
-from autosched.torch_compile.tuning_process import TuningWork
+from autosched.torch_compile.tuning import tuning_process
+from autosched.torch_compile.tuning.background import BackgroundTuning, TunedLater
+from autosched.torch_compile.tuning.tuning_process import TuningWork
 from search_spaces import InputError
 
 NOTHING = TuningWork((), None, 1, None, None)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from autosched.kernels.kernel import Kernel
 from autosched.replaying.rivals import MARGIN
-from autosched.torch_compile.place import Place, latencies_of_cuts, noted, ratios_of, right
+from autosched.torch_compile.choosing.place import Place, latencies_of_cuts, noted, ratios_of, right
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.identity import wiring
 from tuning_logs import TuningRecord

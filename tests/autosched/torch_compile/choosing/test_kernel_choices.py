@@ -21,12 +21,13 @@ from autosched.machine import devices
 from autosched.machine.deadline import Deadline
 from autosched.replaying import rivals
 from autosched.replaying.rivals import in_models, rivals_of
-from autosched.torch_compile import alternatives, kernel_cache
-from autosched.torch_compile.alternatives import Chosen, chosen, with_chosen
+from autosched.torch_compile import kernel_cache
 from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.choosing import alternatives
+from autosched.torch_compile.choosing.alternatives import Chosen, chosen, with_chosen
+from autosched.torch_compile.choosing.place import Place
 from autosched.torch_compile.fallback import Call
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.place import Place
 from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing import loaded as loaded_of

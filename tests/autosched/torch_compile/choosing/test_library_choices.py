@@ -18,11 +18,11 @@ import autosched
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
 from autosched.torch_compile import graph_compiler, kernel_cache
-from autosched.torch_compile.alternatives import Chosen, chosen, with_chosen
 from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.choosing.alternatives import Chosen, chosen, with_chosen
+from autosched.torch_compile.choosing.place import Place
 from autosched.torch_compile.fallback import Call
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.place import Place
 from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing import loaded as loaded_of

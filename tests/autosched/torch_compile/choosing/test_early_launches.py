@@ -9,9 +9,9 @@ import torch
 
 import autosched
 from autosched.machine.devices import cpu_target
-from autosched.torch_compile import early_launches
-from autosched.torch_compile.early_launches import with_early_launches
-from autosched.torch_compile.place import Place
+from autosched.torch_compile.choosing import early_launches
+from autosched.torch_compile.choosing.early_launches import with_early_launches
+from autosched.torch_compile.choosing.place import Place
 from autosched.tracing import TracedKernel
 from tuning_logs.alternative import Alternative
 from untuned import untuned_kernels

@@ -1,4 +1,4 @@
-"""A process that tunes the kernels of traced functions: `python -m autosched.torch_compile.tuning_process`.
+"""A process that tunes the kernels of traced functions: `python -m autosched.torch_compile.tuning.tuning_process`.
 
 It reads pickled work, and ends with its input, and so with the process that wants the work done. Every line that it
 prints tells of the trials so far; what fails is the last one of its errors.
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from autosched.machine.deadline import Deadline
-from autosched.torch_compile.tuning_together import tune_together
+from autosched.torch_compile.tuning.tuning_together import tune_together
 from autosched.tracing.callables.stored import from_bytes
 from autosched.tuning.progress import Progress
 from autosched.tuning.searching.preparation import Trials

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autosched.backends.gpu.early_launch import launches_early
-from autosched.torch_compile.place import Place, noted
+from autosched.torch_compile.choosing.place import Place, noted
 from autosched.tracing import TracedKernel
 from tuning_logs.alternative import Alternative
 

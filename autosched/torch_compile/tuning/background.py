@@ -23,10 +23,10 @@ from torch import Tensor
 from autosched.kernels.static_tensors import is_captured
 from autosched.measuring.local.fork_server import last_line
 from autosched.torch_compile.composition import Boxed
-from autosched.torch_compile.tuning_process import TuningWork
+from autosched.torch_compile.tuning.tuning_process import TuningWork
 
 _log = logging.getLogger(__name__)
-_MODULE = "autosched.torch_compile.tuning_process"
+_MODULE = "autosched.torch_compile.tuning.tuning_process"
 
 # Does some work, tells of its progress line by line, and returns the reason that it failed, "" for none.
 Tuner = Callable[[TuningWork, Callable[[str], None]], str]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from autosched.kernels.kernel import Kernel
 from autosched.machine.deadline import NEVER, Deadline
+from autosched.torch_compile.choosing.timing_parts import rounds_of_segment
 from autosched.torch_compile.fallback import Call
-from autosched.torch_compile.timing_parts import rounds_of_segment
 from autosched.tracing import TracedFunction, TracedKernel, UncheckedWarning
 from search_spaces import AutoschedError
 from tuning_logs import Measurement

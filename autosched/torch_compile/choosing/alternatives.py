@@ -15,13 +15,13 @@ from autosched.kernels.kernel import Kernel
 from autosched.machine.deadline import Deadline
 from autosched.replaying.replay import log_paths
 from autosched.replaying.rivals import rivals_of
-from autosched.torch_compile.early_launches import with_early_launches
+from autosched.torch_compile.choosing.early_launches import with_early_launches
+from autosched.torch_compile.choosing.kernel_choices import Rivals, taken_cut, with_cut, with_rivals
+from autosched.torch_compile.choosing.library_choices import usable_ratios, with_libraries
+from autosched.torch_compile.choosing.place import Place, latencies_of_cuts, right
 from autosched.torch_compile.fallback import Call
 from autosched.torch_compile.graphs import on_data, why_failed
 from autosched.torch_compile.kernel_cache import note
-from autosched.torch_compile.kernel_choices import Rivals, taken_cut, with_cut, with_rivals
-from autosched.torch_compile.library_choices import usable_ratios, with_libraries
-from autosched.torch_compile.place import Place, latencies_of_cuts, right
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import Segment
 from autosched.tracing import TracedKernel
