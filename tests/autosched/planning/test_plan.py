@@ -42,6 +42,7 @@ class Adding:
     batched: BatchLauncher | None = None
 
     constants = None
+    early = False
 
     @property
     def order(self) -> tuple[int, ...]:

@@ -107,7 +107,7 @@ c.2:
   %c.3 = phi i64 [0, %c.end], [%.130, %c.2]
   %.63 = getelementptr inbounds float, ptr %.59, i64 %c.3
   %.64 = load <8 x float>, ptr %.63, align 4
-  %.65 = fsub contract <8 x float> %.64, %.62
+  %.65 = fsub <8 x float> %.64, %.62
   %.66 = fcmp olt <8 x float> splat (float 0x4056400000000000), %.65
   %.67 = select <8 x i1> %.66, <8 x float> splat (float 0x4056400000000000), <8 x float> %.65
   %.68 = fcmp ogt <8 x float> splat (float 0xC05A000000000000), %.67
@@ -143,7 +143,7 @@ c.2:
   %.96 = add i64 %c.3, 8
   %.97 = getelementptr inbounds float, ptr %.59, i64 %.96
   %.98 = load <8 x float>, ptr %.97, align 4
-  %.99 = fsub contract <8 x float> %.98, %.62
+  %.99 = fsub <8 x float> %.98, %.62
   %.100 = fcmp olt <8 x float> splat (float 0x4056400000000000), %.99
   %.101 = select <8 x i1> %.100, <8 x float> splat (float 0x4056400000000000), <8 x float> %.99
   %.102 = fcmp ogt <8 x float> splat (float 0xC05A000000000000), %.101
@@ -186,7 +186,7 @@ c.end.1:
   %.135 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %.134
   %.136 = getelementptr inbounds float, ptr %.59, i64 96
   %.137 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr %.136, i32 4, <8 x i1> %.135, <8 x float> zeroinitializer)
-  %.138 = fsub contract <8 x float> %.137, %.62
+  %.138 = fsub <8 x float> %.137, %.62
   %.139 = fcmp olt <8 x float> splat (float 0x4056400000000000), %.138
   %.140 = select <8 x i1> %.139, <8 x float> splat (float 0x4056400000000000), <8 x float> %.138
   %.141 = fcmp ogt <8 x float> splat (float 0xC05A000000000000), %.140

@@ -219,7 +219,10 @@ IN_PLACE: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...], int]] = {
         lambda x, w, v: torch.cat((F.conv2d(x, w), F.conv2d(x, v)), 1).permute(0, 2, 3, 1),
         (IMAGE, torch.linspace(0, 1, 64).view(16, 4, 1, 1), POINTS), 2,
     ),
-    "columns of products": (lambda x, y: torch.cat((x @ y, x @ y * 2), -1), (IMAGE[0, 0], IMAGE[0, 1].repeat(1, 2)), 2),
+    "columns of products": (
+        lambda x, y, z: torch.cat((x @ y, x @ z * 2), -1),
+        (IMAGE[0, 0], IMAGE[0, 1].repeat(1, 2), IMAGE[0, 2].repeat(1, 2)), 2,
+    ),
     "a line": (
         lambda x, w, v: torch.cat((F.conv1d(x, w, padding=1), F.conv1d(x, v)), 1),
         (IMAGE[:, :, 0], TAPS[..., 0] + 1, POINTS[..., 0]), 2,
