@@ -10,6 +10,7 @@ elements, or draws random numbers in the order of memory, has its operands as th
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +29,8 @@ _OF_MEMORY = (_aten.as_strided, _aten.as_strided_scatter, _aten.as_strided_copy)
 
 def channels_last(graph: fx.Graph) -> fx.Graph | None:
     """A copy of a functional graph of ATen operators with images channels last, whose nodes have the same names; None
-    where no convolution reads what another one has made so, or where it cannot be.
+    where no convolution reads what another one has made so, or where it cannot be. A mistake on the way is said in a
+    warning, and costs this format alone.
     """
     convolutions = [n for n in graph.nodes if is_convolution(n)]
     if len(convolutions) < 2 or any(n.target is not _aten.convolution.default for n in convolutions):
@@ -39,6 +41,10 @@ def channels_last(graph: fx.Graph) -> fx.Graph | None:
         for node in graph.nodes:
             made.add(node)
     except _NotAsBeforeError:
+        return None
+    except Exception as error:
+        why = f"channels last failed with {type(error).__name__}: {error}"
+        warnings.warn(f"{why}; this is a defect of autosched", RuntimeWarning, stacklevel=2)
         return None
     return made.graph if made.chained else None
 

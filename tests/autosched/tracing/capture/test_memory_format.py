@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from autosched.tracing.capture import memory_format
 from autosched.tracing.capture.graph_nodes import is_convolution
 from autosched.tracing.capture.memory_format import channels_last
 from image_models import image_models
@@ -141,3 +142,12 @@ def test_operators_that_read_memory_read_it_as_it_was() -> None:
     module = moved(function, X)
     assert module is not None
     torch.testing.assert_close(module(X), function(X))
+
+
+def test_a_mistake_costs_the_format_and_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise KeyError("made up")
+
+    monkeypatch.setattr(memory_format, "made_again", fails)
+    with pytest.warns(RuntimeWarning, match="channels last failed with KeyError: 'made up'; this is a defect"):
+        assert moved(lambda x: F.conv2d(F.conv2d(x, W), V), X) is None
