@@ -104,7 +104,7 @@ class FunctionMemory:
 
     @cached_property
     def _called(self) -> frozenset[Value]:
-        """What operators of PyTorch read."""
+        """The values that operators of PyTorch read."""
         calls = (v for v in self.traced.made if isinstance(v, Fallback | Prepared))
         return frozenset(self._root(operand) for call in calls for operand in call.operands)
 

@@ -54,7 +54,7 @@ def warn_where_other_threads(tuned: Target, compiled: Target) -> None:
 
 
 def _threads(workload: Workload, target: Target, log: TuningLog) -> set[int]:
-    """Those of the successful records of a workload on this CPU."""
+    """The numbers of threads, other than the target's, of a workload's successful records on this CPU."""
     records = (r for known in (workload, workload.varying) for r in log.records(known))
     found = {r.target.threads for r in records if r.measurement.ok and r.target.device == target.device}
     return found - {target.threads}

@@ -91,7 +91,7 @@ def trace_in_formats(
 
 
 def _with_scans(made: Callable[[bool], TracedFunction]) -> TracedFunction:
-    """What is made with scans as operators of their own, if kernels compute them."""
+    """The function made with scans as operators of their own, if kernels compute them; else without."""
     with without_collections():
         found = made(True)
         # PyTorch decomposes scans that no kernel computes.

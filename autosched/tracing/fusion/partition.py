@@ -229,7 +229,7 @@ class Partition:
         return self.kernels.fit(region, stored, self._allowed)
 
     def _beside(self, also: Value) -> Mapping[Value, Strides]:
-        """What is stored, and this value."""
+        """The stored values, and this one."""
         return ChainMap({also: also.memory_strides}, self._stored)
 
     def _make_all_computable(self, values: Sequence[Value]) -> None:

@@ -26,13 +26,15 @@ class Rotated(nn.Module):
     def __init__(self, table: Table) -> None:
         super().__init__()
         self.table = table
-        self.layers = nn.ModuleList(nn.ModuleList(nn.Linear(SIZE, SIZE) for _ in range(3)) for _ in range(4))
+        self.queries, self.keys, self.values = (
+            nn.ModuleList(nn.Linear(SIZE, SIZE) for _ in range(4)) for _ in range(3)
+        )
         self.register_buffer("slopes", torch.linspace(1, 0.1, SIZE))
         self.requires_grad_(False)
 
     def forward(self, x: Tensor, positions: Tensor, kept: Tensor) -> Tensor:
         assert isinstance(self.slopes, Tensor)
-        for query, key, value in self.layers:  # type: ignore[misc]  # PyTorch does not say what is in the list
+        for query, key, value in zip(self.queries, self.keys, self.values, strict=True):
             table = self.table(self.slopes, positions)
             scores = (query(x) * table.cos()) @ (key(x) * table.sin()).mT
             x = x + F.relu((scores + (1 - kept.float()) * -1e4).softmax(-1) @ value(x))

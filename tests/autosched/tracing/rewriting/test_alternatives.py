@@ -320,7 +320,7 @@ def times(x: Value, number: float) -> Value:
 
 
 def test_alternatives_of_equal_terms_are_listed_once() -> None:
-    """What is replaced as a whole, whether or not it is replaced within as well."""
+    """A value that is replaced as a whole, whether or not it is replaced within as well."""
     x = leaf("x", (4,))
     inner = times(x, 0.5)
     outer = times(inner, 4.0)
