@@ -17,6 +17,7 @@ from autosched.backends.environment import environment
 from autosched.backends.generator import generator_hash
 from autosched.kernels import first_use
 from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.kernels.tier import Tier
 from autosched.replaying.replay import find_best, log_paths
 from autosched.strategies.evolution.transfer import adapted
 from autosched.tracing import TracedFunction, TracedKernel
@@ -69,7 +70,7 @@ def _kernel(op: Workload, target: Target, paths: Sequence[Path]) -> Kernel:
         schedules = _nearest(space, paths)
         if not schedules:
             raise
-    return load_kernel(first_use.first_right(space, schedules, _origin(target)), op)
+    return load_kernel(first_use.first_right(space, schedules, _origin(target)), op, Tier.OTHER_SHAPE)
 
 
 def _space_without_record(op: Workload, target: Target, paths: Sequence[Path]) -> SearchSpace | None:
