@@ -21,7 +21,7 @@ from search_spaces import TargetUnavailableError
 from search_spaces.errors import unknown_name
 from tuning_logs import Certificate, Measurement, TuningRecord
 from tuning_logs.certificate import Ratio
-from tuning_logs.text import duration_text, table_lines
+from tuning_logs.text import duration_text
 
 Against = Literal["recorded", "library"]
 AGAINST: tuple[Against, ...] = get_args(Against)
@@ -42,6 +42,9 @@ class Verified:
     reason: str
     agreement: Agreement | None = None
     now: Certificate | None = None
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {named(self.record)}: {self.reason}"
 
     def to_json(self) -> dict[str, Any]:
         certificate = self.record.measurement.certificate
@@ -78,14 +81,14 @@ class Verification:
         return [kernel.to_json() for kernel in self.kernels]
 
     def __repr__(self) -> str:
-        return f"<Verification {self._counts}>"
+        return f"<Verification {self.counts}>"
 
     def __str__(self) -> str:
-        rows = [(kernel.verdict, named(kernel.record), kernel.reason) for kernel in self.kernels]
-        return "\n".join([*table_lines([("verdict", "kernel", "reason"), *rows]), self._counts])
+        return "\n".join([*map(str, self.kernels), self.counts])
 
     @property
-    def _counts(self) -> str:
+    def counts(self) -> str:
+        """Number of kernels by verdict: `5 same, 1 slower`."""
         counts = Counter(kernel.verdict for kernel in self.kernels)
         return ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()) or "no kernel matched"
 
@@ -114,7 +117,7 @@ def verify(
 def verified(
     log: str | os.PathLike[str] | None, *, select: Sequence[str], against: Against, device: bool
 ) -> Iterator[Verified]:
-    """The same, kernel by kernel."""
+    """The same, each kernel as soon as its verdict is known."""
     if against not in AGAINST:
         raise unknown_name("comparison", against, AGAINST)
     for record in winners(log, select):
