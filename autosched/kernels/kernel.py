@@ -58,8 +58,8 @@ class Kernel:
         schedule: Schedule,
         artefact: Artefact,
         launcher: Launcher,
-        workload: Workload | None,
-        tier: Tier,
+        workload: Workload | None = None,
+        tier: Tier = Tier.EXACT,
     ) -> None:
         self.record = record
         self.tier = tier
