@@ -17,7 +17,7 @@ from autosched.measuring.session import local_measurer
 from autosched.reporting.rebuilding import Agreement, agreement, why_not_verifiable
 from autosched.reporting.verdicts import Verdict, against_library, against_recorded, of_change
 from autosched.reporting.winners import named, winners
-from search_spaces import TargetUnavailableError
+from search_spaces import InputError, TargetUnavailableError
 from search_spaces.errors import unknown_name
 from tuning_logs import Certificate, Measurement, TuningRecord
 from tuning_logs.certificate import Ratio
@@ -47,7 +47,7 @@ class Verified:
         return f"{self.verdict}: {named(self.record)}: {self.reason}"
 
     def to_json(self) -> dict[str, Any]:
-        certificate = self.record.measurement.certificate
+        certificate, recorded = self.record.measurement.certificate, _speedup(self.record.measurement)
         return {
             "kernel": self.record.subject.label,
             "key": self.record.subject.key,
@@ -58,6 +58,7 @@ class Verified:
             "reason": self.reason,
             "same_source": self.agreement and self.agreement.source,
             "same_binary": self.agreement and self.agreement.binary,
+            "recorded_speedup": recorded and recorded.to_json(),
             "recorded": certificate and certificate.to_json(),
             "now": self.now and self.now.to_json(),
         }
@@ -142,7 +143,7 @@ def _timed(record: TuningRecord, against: Against) -> Verified:
     origin = record.provenance
     try:
         target = devices.resolve(record.target)
-    except TargetUnavailableError as error:
+    except (InputError, TargetUnavailableError) as error:
         return Verified(record, "unfit", str(error))
     measurer = local_measurer(target)
     try:
@@ -158,17 +159,29 @@ def _timed(record: TuningRecord, against: Against) -> Verified:
         return Verified(record, "broken", f"{now.status}: {now.detail}")
     agreed = agreement(record, now.source, now.certificate.binary)
     verdict, reason = _compared(record.measurement, now, now.certificate, against)
-    return Verified(record, verdict, f"{reason}; {agreed.remark}", agreed, now.certificate)
+    card = _card(now.certificate), _card(record.measurement.certificate)
+    other = "; another card" if None not in card and card[0] != card[1] else ""
+    return Verified(record, verdict, f"{reason}; {agreed.remark}{other}", agreed, now.certificate)
+
+
+def _card(certificate: Certificate | None) -> str | None:
+    """The card's UUID; None where it is unknown."""
+    return certificate.device.uuid if certificate else None
 
 
 def _compared(then: Measurement, now: Measurement, certificate: Certificate, against: Against) -> tuple[Verdict, str]:
     library, itself = (None if pairs is None else pairs.ratio for pairs in (certificate.library, certificate.itself))
     if against == "library":
         return against_library(library) if library else ("unfit", "the library has no such operator")
-    recorded = Ratio.of(then.library_s, then.paired_s) if then.library_s else None
+    recorded = _speedup(then)
     if library and recorded:
         return against_recorded(library, recorded, itself)
     rounds = min(len(then.latencies_s), len(now.latencies_s))
     change = Ratio.of(then.latencies_s[:rounds], now.latencies_s[:rounds])
     latencies = f"{duration_text(now.latency_s)}, recorded {duration_text(then.latency_s)}, without a library in common"
     return of_change(change, itself, latencies) if change else ("ambiguous", f"{latencies}, in too few rounds")
+
+
+def _speedup(measurement: Measurement) -> Ratio | None:
+    """The speed-up over the library in paired rounds, which records had before certificates."""
+    return Ratio.of(measurement.library_s, measurement.paired_s) if measurement.library_s else None

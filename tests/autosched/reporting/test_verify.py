@@ -125,6 +125,13 @@ def test_what_cannot_be_made_is_broken_and_what_this_machine_lacks_is_unfit(
     assert [r in k.reason for r, k in zip(reasons, found, strict=True)] == [True] * 4
 
 
+def test_a_cpu_with_more_threads_than_there_are_is_not_here(verified: Callable[..., list[Verified]]) -> None:
+    larger = dataclasses.replace(RECORD, target=dataclasses.replace(CPU, threads=2**12))
+    (found,) = verified(larger, device=True)
+    assert found.verdict == "unfit"
+    assert "threads=4096" in found.reason
+
+
 def test_a_kernel_that_hangs_or_crashes_is_broken_and_the_others_are_verified(
     verified: Callable[..., list[Verified]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +204,7 @@ def test_the_speedup_of_now_is_compared_with_the_recorded_one_or_with_the_librar
         "slower",
         True,
     )
+    assert slower.to_json()["recorded_speedup"] == [1.5, 1.5, 1.5]
     assert judged(recorded(1.5), now(1.7)).verdict == "faster"
     assert judged(recorded(1.5), now(1.3), "library").verdict == "faster"
     assert judged(recorded(1.5), now(0.9), "library").verdict == "slower"
@@ -209,6 +217,15 @@ def test_where_the_library_lacks_the_operator_latencies_are_compared(judged: Cal
     few = judged(dataclasses.replace(RECORD, measurement=Measurement("ok", (1e-5,) * 3)), now(None))
     assert few.verdict == "ambiguous"
     assert "in too few rounds" in few.reason
+
+
+def test_another_card_than_the_recorded_one_is_told(judged: Callable[..., Verified]) -> None:
+    (made,) = now(1.5)
+    given = made.certificate
+    assert given is not None
+    other = dataclasses.replace(given, device=dataclasses.replace(given.device, uuid="GPU-2"))
+    assert "another card" not in judged(certified(recorded(1.5), given), now(1.5)).reason
+    assert judged(certified(recorded(1.5), other), now(1.5)).reason.endswith("; another card")
 
 
 def test_what_cannot_be_timed_is_broken_and_what_does_not_fit_is_unfit(judged: Callable[..., Verified]) -> None:
