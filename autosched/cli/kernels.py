@@ -54,6 +54,9 @@ def replay_command(
     source: Annotated[bool, typer.Option("--source", help="Print the generated source text only.")] = False,
     predicted: Predicted = False,
     strict: Strict = False,
+    drift: Annotated[
+        bool, typer.Option("--drift", help="Compare code, toolchain, device and speed with the kernel's certificate.")
+    ] = False,
 ) -> None:
     """Rebuild the best kernel of an operator from the log, without searching, and check its results.
 
@@ -70,12 +73,14 @@ def replay_command(
         say(out, _source(op, printed_target(target, threads), (log, policy), predicted, strict))
         return
     device = chosen_target(target, threads) if threads is not None else target
-    kernel = autosched.replay(op, device, log=log, policy=policy, predicted=predicted, strict=strict)
+    kernel = autosched.replay(op, device, log=log, policy=policy, predicted=predicted, strict=strict, drift=drift)
     taken = duration_text(kernel.record.measurement.latency_s)
     say(out, f"{kernel.workload.label} on {kernel.target.label}")
     how = "predicted, not tuned; its trial here took" if predicted else "tuned to"
     say(out, f"{how} {taken} with {policy_text(policy)}; tier: {kernel.tier}", style="bold")
     say(out, str(kernel.schedule))
+    if drift:
+        say(out, str(kernel.drift))
     wrong = why_wrong_now(kernel, seed=secrets.randbits(32))
     if wrong:
         say(out, f"wrong results: {wrong}", style="red")

@@ -14,6 +14,7 @@ from autosched.backends.backend import Artefact, BatchLauncher, CompileError, La
 from autosched.backends.build import bound, build
 from autosched.kernels import custom_op, first_use
 from autosched.kernels.dispatch import Argument, Launch, Made, check_transforms, is_handled_elsewhere, ready_call
+from autosched.kernels.drift import Drift
 from autosched.kernels.prepared_constants import PreparedConstants, PreparedWeight
 from autosched.kernels.tier import Tier
 from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
@@ -46,7 +47,8 @@ class Kernel:
     A constant input that its schedule stores in another layout is prepared at the first call with a tensor, and again
     when that has changed (`kernels.prepared_constants`); `prepare` does it for a tensor beforehand.
 
-    `tier`: where its schedule comes from, and so what its record says of it.
+    `tier`: where its schedule comes from, and so what its record says of it. `drift`: since its finals, where `replay`
+    was asked for it.
 
     `launch` runs the generated code on the addresses of the inputs, in order, then of the outputs, and checks nothing;
     it prepares constants itself unless it is given the addresses of prepared ones.
@@ -63,6 +65,7 @@ class Kernel:
     ) -> None:
         self.record = record
         self.tier = tier
+        self.drift: Drift | None = None
         self.schedule = schedule
         self.workload = record.workload if workload is None else workload
         self.artefact, self._launcher = artefact, launcher

@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import overload
 
@@ -14,6 +14,7 @@ from autosched.backends.reproduction import Reproduction
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
 from autosched.kernels.dispatch import as_tuple
+from autosched.kernels.drift import DRIFT_S, drift_of
 from autosched.kernels.kernel import Kernel, load_kernel
 from autosched.kernels.strict import is_strict
 from autosched.kernels.tier import Tier
@@ -53,6 +54,7 @@ def replay(
     policy: Policy = ...,
     predicted: bool = ...,
     strict: bool = ...,
+    drift: bool = ...,
 ) -> Kernel: ...
 
 
@@ -65,6 +67,7 @@ def replay(
     policy: Policy = ...,
     predicted: bool = ...,
     strict: bool = ...,
+    drift: bool = ...,
 ) -> TracedKernel: ...
 
 
@@ -77,6 +80,7 @@ def replay(
     policy: Policy = ...,
     predicted: bool = ...,
     strict: bool = ...,
+    drift: bool = ...,
 ) -> LoadedFunction: ...
 
 
@@ -88,6 +92,7 @@ def replay(
     policy: Policy = "cold",
     predicted: bool = False,
     strict: bool = False,
+    drift: bool = False,
 ) -> Kernel | LoadedFunction:
     """The kernel of the best record of `op` on `target`, built anew; for a traced function, all of its kernels.
 
@@ -106,6 +111,9 @@ def replay(
     random inputs, between guard bands, against the reference (`autosched.kernels.first_use` gives the cost); and so are
     all kernels of a traced function together, against the function (`tracing.callables.whole_check`).
 
+    `drift` compares a kernel with the certificate of its finals: source, toolchain, device, and its speed against the
+    library in rounds of 50 ms at most, for all kernels of a function together. The result is the kernel's `drift`.
+
     Raises:
         InputError: an argument is not allowed, or no log has a usable record; the message says what to do, and with
             `strict` by what the nearest record differs.
@@ -120,12 +128,15 @@ def replay(
     if isinstance(op, Traced):
         cut = op.for_target(_device(target))
         kernel_of = functools.partial(replay, target=target, log=log, policy=policy, predicted=predicted, strict=strict)
-        function = loaded(cut, kernels_of_cuts(cut, kernel_of), strict)
+        kernels = kernels_of_cuts(cut, kernel_of)
+        function = loaded(cut, kernels, strict)
         if strict and function.tier is not Tier.EXACT:
             raise InputError(
                 f"strict: {op.label}: something is left to PyTorch: {op!r}; trace it without allow_fallback"
             )
         function.ensure_right()
+        if drift:
+            note_drift(kernels.values())
         return function
     check_workload(op)
     check_policy(policy)
@@ -133,7 +144,16 @@ def replay(
     device = _device(target)
     if predicted:
         return predicted_kernel(op, device, paths[0], policy)
-    return load_kernel(find_best(op, device, paths, policy, strict), op)
+    kernel = load_kernel(find_best(op, device, paths, policy, strict), op)
+    if drift:
+        note_drift([kernel])
+    return kernel
+
+
+def note_drift(kernels: Collection[Kernel]) -> None:
+    """Set the `drift` of kernels, each timed for an equal part of 50 ms."""
+    for kernel in kernels:
+        kernel.drift = drift_of(kernel, DRIFT_S / len(kernels))
 
 
 def _device(target: str | Target | None) -> Target:
