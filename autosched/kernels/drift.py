@@ -6,6 +6,7 @@ ratio is compared, in interleaved rounds now and in those of the certificate.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from autosched.backends.agreement import Agreement, agreement
 from autosched.backends.environment import environment
 from autosched.baselines.baselines import library_call, library_settings
 from autosched.checking.random_inputs import empty, random_inputs
+from autosched.checking.trial_data import placed
 from autosched.machine.deadline import Deadline
 from autosched.machine.devices import processor_digest
 from autosched.machine.policies import Policy
@@ -39,6 +41,8 @@ Cause = Literal["code", "toolchain", "device", "noise"]
 DRIFT_S = 50e-3
 _MOST_ROUNDS = 30
 _KERNEL, _LIBRARY = "kernel", "library"
+# Placements of the operands in memory, as in finals: those that begin at one line of their pages evict each other.
+_PLACEMENTS = 3
 # Parts of a session that are of the device, as `environment` names them; the others are of the toolchain.
 _OF_DEVICE = ("device", "driver")
 
@@ -155,7 +159,7 @@ def _with_speed(
 ) -> Drift:
     """The drift with its verdict; by latencies alone where there is no library in common."""
     now, library, pairs = rounds[_KERNEL], rounds.get(_LIBRARY), certificate.library
-    itself = None if certificate.itself is None else certificate.itself.ratio
+    itself = _without_cause(certificate)
     median_s, measured = statistics.median(now), record.measurement
     if library and pairs and (speedup := Ratio.of(library, now)):
         verdict, reason = against_recorded(speedup, pairs.ratio, itself)
@@ -165,6 +169,16 @@ def _with_speed(
     change = Ratio.of(measured.latencies_s[:count], now[:count])
     verdict, reason = of_change(change, itself, "by its latency") if change else ("ambiguous", "in too few rounds")
     return _judged(found, verdict, reason, Latency(measured.latency_s, median_s), None)
+
+
+def _without_cause(certificate: Certificate) -> Ratio | None:
+    """The ratio of the kernel to itself then, as wide as its latencies in the pairs of one session were apart."""
+    if certificate.itself is None:
+        return None
+    pairs = (certificate.library, certificate.runner_up, certificate.itself)
+    medians = [p.winner_s for p in pairs if p is not None]
+    apart, ratio = max(medians) / min(medians), certificate.itself.ratio
+    return Ratio(ratio.value, min(ratio.low, ratio.value / apart), max(ratio.high, ratio.value * apart))
 
 
 def _judged(found: Drift, verdict: Verdict, reason: str, kernel: Latency, library: Latency | None) -> Drift:
@@ -184,21 +198,33 @@ def _timed(
             f"not timed: {LEAST_ROUNDS} rounds take more than {duration_text(seconds)}; `autosched verify` has more",
         )
     workload, own = record.workload, kernel.called_as(record.workload)
-    policy = cast(Policy, record.provenance.policy)
     try:
-        inputs = random_inputs(workload, certificate.results.seed, kernel.device)
-        outs, others = ([empty(t, kernel.device) for t in workload.outputs] for _ in range(2))
+        originals = random_inputs(workload, certificate.results.seed, kernel.device)
+        found: dict[str, list[float]] = {}
+        with library_settings(workload.precision, record.target), torch.no_grad():
+            for place in range(_PLACEMENTS):
+                inputs, outs = placed(workload, originals, place, kernel.device)
+                calls: dict[str, Callable[[], object]] = {_KERNEL: _launch(own, inputs, outs)}
+                others = [empty(t, kernel.device) for t in workload.outputs]
+                if pairs and (library := library_call(workload, inputs, others)) is not None:
+                    calls[_LIBRARY] = library
+                for name, latencies in _rounds(calls, record, inputs, seconds / _PLACEMENTS).items():
+                    found.setdefault(name, []).extend(latencies)
+        return found, ""
     except OutOfMemoryError as error:
         return None, f"not timed: {error}"
-    with library_settings(workload.precision, record.target), torch.no_grad():
-        calls: dict[str, Callable[[], object]] = {_KERNEL: _launch(own, inputs, outs)}
-        if pairs and (library := library_call(workload, inputs, others)) is not None:
-            calls[_LIBRARY] = library
-        activations = activations_of(workload.inputs, inputs)
-        timer = timer_for(record.target, policy, activations=lambda: activations, patient=False)
-        # The first calls load code, and what the library keeps for each device.
-        interleaved(calls, 0, timer)
-        return interleaved(calls, _MOST_ROUNDS, timer, Deadline.after(seconds), LEAST_ROUNDS), ""
+
+
+def _rounds(
+    calls: Mapping[str, Callable[[], object]], record: TuningRecord, inputs: Sequence[torch.Tensor], seconds: float
+) -> Mapping[str, Sequence[float]]:
+    activations = activations_of(record.workload.inputs, inputs)
+    policy = cast(Policy, record.provenance.policy)
+    timer = timer_for(record.target, policy, activations=lambda: activations, patient=False)
+    # The first calls load code, and what the library keeps for each device.
+    interleaved(calls, 0, timer)
+    rounds, least = _MOST_ROUNDS // _PLACEMENTS, math.ceil(LEAST_ROUNDS / _PLACEMENTS)
+    return interleaved(calls, rounds, timer, Deadline.after(seconds), least)
 
 
 def _launch(kernel: Kernel, inputs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> Callable[[], object]:

@@ -74,6 +74,17 @@ def test_a_far_other_speed_up_is_told_and_only_noise_is_left_to_cause_it(kernel:
     assert "recorded 1000.00x" in slower.reason
 
 
+def test_what_differed_then_without_a_cause_decides_nothing_now(kernel: Kernel) -> None:
+    library = certificate(kernel).library
+    assert library is not None
+    ratio = Ratio(1000.0, 990.0, 1010.0)
+    far = replace(library, ratio=ratio)
+    itself = replace(library, other="itself", ratio=Ratio(1.0, 0.99, 1.01))
+    apart = replace(itself, winner_s=min(0.5, 1e5 * library.winner_s))
+    assert drifted(kernel, library=far, runner_up=None, itself=itself).verdict == "slower"
+    assert drifted(kernel, library=far, runner_up=None, itself=apart).verdict == "ambiguous"
+
+
 def test_another_source_is_of_the_code(kernel: Kernel) -> None:
     found = drifted(kernel, source="0" * 16)
     assert found.causes == ("code",)
