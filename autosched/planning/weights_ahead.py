@@ -82,8 +82,7 @@ def ahead(work: Sequence[Work], target: Target) -> list[WeightsAhead]:
     for first, end in _resting(work, rate):
         later = [key for key in begun if key[0] >= end]
         seconds = sum(each.resting_s(rate) for each in work[first:end])
-        on_their_way = sum(count for (number, _), count in begun.items() if number >= first)
-        left = min(int(seconds * rate), room - on_their_way)
+        left = min(int(seconds * rate), room - sum(begun[key] for key in later))
         for number, read in later:
             (base, offset), size = work[number].reads[read]
             count = min(size - begun[number, read], left)
