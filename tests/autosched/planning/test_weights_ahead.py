@@ -36,7 +36,7 @@ def test_what_is_left_of_the_time_is_that_of_the_next_weights() -> None:
 
 
 def test_weights_on_their_way_keep_their_room_and_go_on_where_they_ended() -> None:
-    work = [computing(1e-6), streaming(0, MIB), computing(1e-3), streaming(1, 12 * MIB), streaming(2, 64 * MIB)]
+    work = [computing(2e-6), streaming(0, MIB), computing(1e-3), streaming(1, 12 * MIB), streaming(2, 64 * MIB)]
     found = ahead(work, H200)
     _, second, third, fourth = found
     assert [(x.after, x.base) for x in found] == [(-1, 0), (-1, 1), (1, 1), (1, 2)]
