@@ -170,7 +170,7 @@ class Measurement:
             data["library_s"] = [float(f"{t:.6g}") for t in self.library_s]
         if self.beside_library_s:
             data["beside_library_s"] = [float(f"{t:.6g}") for t in self.beside_library_s]
-        data |= {name: found.to_json() for name in _ALTERNATIVES if (found := getattr(self, name)) is not None}
+        data |= {name: found.to_json() for name in ALTERNATIVES if (found := getattr(self, name)) is not None}
         if self.cuts:
             data["cuts"] = [cut.to_json() for cut in self.cuts]
         if self.certificate:
@@ -223,7 +223,8 @@ class Measurement:
         )
 
 
-_ALTERNATIVES = ("library", "rival", "early")
+# Members that have one alternative each.
+ALTERNATIVES = ("library", "rival", "early")
 _FACTS = tuple(field.name for field in dataclasses.fields(CompileFacts))
 
 
