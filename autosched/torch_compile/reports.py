@@ -70,7 +70,7 @@ class PartReport:
 
     @property
     def _made(self) -> str:
-        """`6 kernels, 1 of 7 by cuBLAS (1.04), 1 chosen in place (1.03)`."""
+        """`6 kernels, 1 of 7 by cuBLAS (1.04), 1 chosen in place (1.03), tier: exact`."""
         called = [row for row in self.libraries if row.calls]
         count = self.kernels + sum(row.calls for row in called)
         calls = [f", {row.calls} of {count} by {row.choice.name} ({row.choice.ratio:.2f})" for row in called]
@@ -79,9 +79,8 @@ class PartReport:
         cut = f", in a cut chosen in place ({self.cut.ratio:.2f})" if self.cut else ""
         early = f", launched early ({self.early.ratio:.2f})" if self.early else ""
         records = tiers_text(tier for tier in self.tiers if tier is not Tier.LIBRARY)
-        tiers = f" ({records})" if records else ""
-        kernels = f"{self.kernels} kernel{'s' * (self.kernels != 1)}{tiers}"
-        return f"{kernels}{''.join(calls)}{rivals}{cut}{early}"
+        tier = f", tier: {records}" if records else ""
+        return f"{self.kernels} kernel{'s' * (self.kernels != 1)}{''.join(calls)}{rivals}{cut}{early}{tier}"
 
 
 @dataclass(frozen=True)
