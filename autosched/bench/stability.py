@@ -137,7 +137,7 @@ def run_stability(
 
 
 def summary_lines(found: Sequence[Winners], plan: StabilityPlan) -> Iterator[str]:
-    """How often the winner is the same, and what is lost where it is not."""
+    """The number of workloads with one winner, and the loss of the slowest where there are several."""
     made = [w for w in found if not w.why_not]
     different = [w for w in made if not w.same_text]
     text = f"{sum(w.same_text for w in made)} the same text, {sum(w.same_schedule for w in made)} the same schedule"
@@ -201,11 +201,15 @@ def _differing(schedules: Sequence[Schedule]) -> str:
     if len(sketches) > 1:
         return " | ".join(sketches)
     values = {
-        name: list(dict.fromkeys(str(dict(s.values).get(name)) for s in schedules)) for name, _ in schedules[0].values
+        name: list(dict.fromkeys(_text(dict(s.values).get(name)) for s in schedules)) for name, _ in schedules[0].values
     }
     told = [f"{name} {' | '.join(several)}" for name, several in values.items() if len(several) > 1]
     more = [f"and {len(told) - _MOST_KNOBS} more"] if len(told) > _MOST_KNOBS else []
     return ", ".join([*told[:_MOST_KNOBS], *more])
+
+
+def _text(value: object) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

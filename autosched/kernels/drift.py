@@ -60,7 +60,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Drift:
-    """What differs from a kernel's certificate, in words, "" where nothing does; and its speed.
+    """Differences of a kernel from its certificate, in words, "" where there are none; and its speed.
 
     `verdict` is that of the speed-up over the library, or of the latency where there is none, with its `reason`:
     "faster" now, "slower", "same", "ambiguous" where the rounds do not tell, and "unfit" where nothing was timed.

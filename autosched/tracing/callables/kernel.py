@@ -194,7 +194,7 @@ class TracedKernel:
 
     @property
     def tiers(self) -> tuple[Tier, ...]:
-        """Those of its launches: LIBRARY where a library or PyTorch computes a step."""
+        """Tiers of its launches: LIBRARY where a library or PyTorch computes a step."""
         made = [(s.values[0], s.assembled) for s in self.traced.steps if s.assembled is not None]
         own = [self.by_key[a.workload.key].tier for value, a in made if value not in self.by_library]
         others = len(made) - len(own) + len(self.traced.left_to_pytorch)
