@@ -1,0 +1,60 @@
+"""The finals: the latency of every finalist, and of the library, over that of the winner, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autosched.reporting.analysis.finals import Finalist
+from autosched.reporting.analysis.tasks import Speedup
+from autosched.reporting.html.charts.strips import Strip, bar, mark, strips
+from autosched.reporting.html.markup import Markup
+from autosched.reporting.html.scales import Scale, log_scale
+from tuning_logs import TuningRecord
+from tuning_logs.text import duration_text
+
+_MOST_ROWS = 10
+# Knobs that tell a finalist from the winner, in its label.
+_MOST_KNOBS = 3
+
+
+def finals_chart(finals: Sequence[Finalist], library: Speedup | None) -> Markup | None:
+    """None without finals."""
+    if not finals:
+        return None
+    shown = finals[:_MOST_ROWS]
+    found = [finalist.against for finalist in shown] + ([library] if library else [])
+    ends = [x for s in found for x in (s.ratio, *((s.interval.low, s.interval.high) if s.interval else ()))]
+    scale = log_scale((1.0, *ends), 0, 100, margin=1.01)
+    winner = shown[0].record
+    rows = [Strip("the winner", [mark(scale(1.0), "win")], duration_text(winner.measurement.latency_s))]
+    for finalist in shown[1:]:
+        rows.append(_row(_difference(finalist.record, winner), finalist.against, scale, "tie" if finalist.ties else ""))
+    if library is not None:
+        rows.append(_row("the library", library, scale, "library"))
+    return strips(rows, scale, "×")
+
+
+def _row(label: str, against: Speedup, scale: Scale, class_: str) -> Strip:
+    interval, reference = against.interval, mark(scale(1.0), "one")
+    spread = [bar(scale(interval.low), scale(interval.high), class_)] if interval else []
+    return Strip(label, [reference, *spread, mark(scale(against.ratio), class_)], f"{against.ratio:.3f}×")
+
+
+def _difference(record: TuningRecord, winner: TuningRecord) -> str:
+    """Knobs that differ from the winner's: `stages 3, warps 4`."""
+    ours, theirs = ({"by": r.backend, "sketch": r.schedule.sketch, **r.schedule.knobs} for r in (record, winner))
+    different = [f"{name} {knob_text(value)}" for name, value in ours.items() if theirs.get(name) != value]
+    more = f" +{len(different) - _MOST_KNOBS}" if len(different) > _MOST_KNOBS else ""
+    return (", ".join(different[:_MOST_KNOBS]) + more) or "fewer knobs"
+
+
+def knob_text(value: object) -> str:
+    """`4×64`, `yes`, `workspace`; an en dash where the knob is absent."""
+    match value:
+        case None:
+            return "–"
+        case bool():
+            return "yes" if value else "no"
+        case tuple():
+            return "×".join(map(str, value))
+    return str(value)
