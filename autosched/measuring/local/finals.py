@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -39,6 +40,14 @@ class Finals:
         most = max(map(len, self.latencies_s.values()))
         last = [number for number, taken in self.latencies_s.items() if len(taken) == most]
         return last[winner([self.latencies_s[number] for number in last])]
+
+    @property
+    def runner_up(self) -> int | None:
+        """The number of the fastest of the others that took part longest; None without others."""
+        others = [number for number in self.latencies_s if number != self.winner]
+        if not others:
+            return None
+        return min(others, key=lambda n: (-len(self.latencies_s[n]), statistics.median(self.latencies_s[n])))
 
 
 def hold(candidates: Sequence[int], rounds: int, contest: HoldContest) -> Finals:

@@ -12,8 +12,7 @@ from autosched.backends import spaces
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.generator import generator_hash
 from search_spaces import Target, Workload
-from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
-from tuning_logs.measurement import DeviceState
+from tuning_logs import CompileFacts, DeviceState, Measurement, Provenance, TuningRecord
 
 # The names of members and the places in lists that lead to a part.
 Place = tuple[str | int, ...]
