@@ -16,10 +16,10 @@ def certainty(task: Task, finals: list[Finalist]) -> Iterator[str]:
         return
     rounds = len(best.measurement.latencies_s)
     if finals:
-        others, ties = len(finals) - 1, sum(f.ties for f in finals[1:])
-        beside = f"beside {others} others" if others != 1 else "beside one other"
-        undecided = f"{ties} of them could not be told from it" if ties else "all of them were slower"
-        yield f"Decided by finals: {rounds} interleaved rounds {beside}" + (f"; {undecided}." if others else ".")
+        others, ties = len(finals) - 1, sum(not f.is_slower for f in finals[1:])
+        rivals = {0: "without a rival", 1: "with one rival"}.get(others, f"with {others} rivals")
+        undecided = f", {ties} of them no slower beyond noise" if ties else ", clearly slower" if others else ""
+        yield f"Decided by finals: {rounds} interleaved rounds {rivals}{undecided}."
     else:
         yield "No finals: the fastest of many trials looks faster than it is."
     error = best.measurement.max_error

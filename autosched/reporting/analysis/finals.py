@@ -16,9 +16,9 @@ class Finalist:
     against: Speedup
 
     @property
-    def ties(self) -> bool:
-        """True if the rounds do not tell it from the winner."""
-        return self.against.interval is None or 1.0 in self.against.interval
+    def is_slower(self) -> bool:
+        """True if it is slower than the winner beyond noise. Of the others the winner was tried first."""
+        return self.against.interval is not None and self.against.interval.low > 1.0
 
 
 def finalists(task: Task) -> list[Finalist]:

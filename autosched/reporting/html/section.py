@@ -16,6 +16,7 @@ from autosched.reporting.analysis.repeating import repeating_lines
 from autosched.reporting.analysis.roofline import RooflinePosition, position
 from autosched.reporting.analysis.tasks import Task, median_interval
 from autosched.reporting.analysis.trace import trace
+from autosched.reporting.html.charts.certificate_chart import certificate_chart
 from autosched.reporting.html.charts.effects_chart import effects_chart
 from autosched.reporting.html.charts.effort_charts import rungs_chart, work_chart
 from autosched.reporting.html.charts.finals_chart import finals_chart, knob_text
@@ -109,6 +110,8 @@ def _figures(of: Drawn, finals: list[Finalist], rounds: list[ModelRound]) -> Ite
     ):
         yield _figure(f"Best over {name}", chart, _TRACE_CAPTION if name == "trials" else "")
     yield from _unless_none("Finals", finals_chart(finals, task.against_library), _FINALS_CAPTION)
+    if best is not None and (certificate := best.measurement.certificate):
+        yield _figure("Certificate", certificate_chart(certificate), _CERTIFICATE_CAPTION)
     if best is not None:
         chosen = {"backend": best.backend, "sketch": best.schedule.sketch, **best.schedule.knobs}
         effects = effects_chart(knob_effects(task.trials), chosen)
@@ -129,8 +132,12 @@ _TRACE_CAPTION = (
     "Dots are trials, the line is the best so far. The slowest are at the upper edge; ticks at the foot are failures."
 )
 _FINALS_CAPTION = (
-    "Latency over the winner's in the same rounds, with 95 % intervals; labels are the knobs that differ. Hollow: not "
-    "to be told from the winner, which was tried first."
+    "Latency over the winner's in the same rounds, with 95 % intervals; labels are the knobs that differ. Hollow: no "
+    "slower beyond noise than the winner, which was tried first. The library may be beyond the edge."
+)
+_CERTIFICATE_CAPTION = (
+    "Latency of the other over the winner's in paired rounds, with 95 % intervals; small ticks: the rounds that began "
+    "with the winner (above) and with the other (below). Itself: what the method says of no difference."
 )
 _EFFECTS_CAPTION = (
     "Dot: the fastest trial with this value over the fastest of all. Tick: the median one. Right: the dot's figure, "

@@ -81,6 +81,9 @@ svg .hollow{fill:var(--paper);stroke:var(--accent);stroke-width:2}
 .mark.tie{background:var(--paper);border:2px solid var(--ink)}
 .mark.library{background:var(--library);border-radius:0}
 .mark.median{width:2px;margin-left:-1px;border-radius:0;background:var(--dots)}
+.mark.order{width:2px;height:5px;margin-left:-1px;border-radius:0;background:var(--muted)}
+.mark.upper{top:0}
+.mark.lower{top:11px}
 .mark.one{top:0;height:16px;width:1px;margin:0;border-radius:0;background:var(--accent)}
 .group{margin-top:10px;font-size:.8125rem}
 .group:first-child{margin-top:0}

@@ -22,13 +22,15 @@ def finals_chart(finals: Sequence[Finalist], library: Speedup | None) -> Markup 
     if not finals:
         return None
     shown = finals[:_MOST_ROWS]
-    found = [finalist.against for finalist in shown] + ([library] if library else [])
-    ends = [x for s in found for x in (s.ratio, *((s.interval.low, s.interval.high) if s.interval else ()))]
-    scale = log_scale((1.0, *ends), 0, 100, margin=1.01)
+    intervals = [finalist.against.interval for finalist in shown[1:]]
+    ends = [end for i in intervals if i for end in (i.low, i.high)] + [f.against.ratio for f in shown]
+    scale = log_scale(ends, 0, 100, margin=1.01)
     winner = shown[0].record
     rows = [Strip("the winner", [mark(scale(1.0), "win")], duration_text(winner.measurement.latency_s))]
     for finalist in shown[1:]:
-        rows.append(_row(_difference(finalist.record, winner), finalist.against, scale, "tie" if finalist.ties else ""))
+        rows.append(
+            _row(_difference(finalist.record, winner), finalist.against, scale, "" if finalist.is_slower else "tie")
+        )
     if library is not None:
         rows.append(_row("the library", library, scale, "library"))
     return strips(rows, scale, "×")

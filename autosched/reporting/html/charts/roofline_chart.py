@@ -47,7 +47,8 @@ def roofline_chart(position: RooflinePosition) -> Markup | None:
     reached = f"{_rate_text(position.rate)}FLOP/s"
     marks.append(dot(at, y.scale(position.rate), "best-dot", f"best kernel: {reached}", 5.0))
     # On the side of the point where the roof is not.
-    side, anchor = (10, "start") if position.is_memory_bound else (-10, "end")
+    below = position.rate < position.intensity * position.bytes_per_s
+    side, anchor = (10, "start") if position.is_memory_bound and below else (-10, "end")
     marks.append(text(at + side, y.scale(position.rate) + 4, reached, "label strong", anchor))
     return plot("Roofline: operations per second over operations per byte", x, y, *marks)
 
