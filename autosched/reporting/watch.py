@@ -18,7 +18,7 @@ from autosched.tuning.terminal import written
 from search_spaces import InputError
 from tuning_logs import TuningRecord
 from tuning_logs.storage.parsed_log import ParsedLog
-from tuning_logs.text import duration_text
+from tuning_logs.text import duration_text, span_text
 
 _SECONDS_BETWEEN = 1.0
 # The rate is that of the last minute.
@@ -51,8 +51,8 @@ def watch(log: Path, console: Console, *, once: bool = False, now: Callable[[], 
         with Live(console=console, auto_refresh=False) as live:
             while True:
                 rows = max(1, console.size.height - _OTHER_LINES)
-                found = _tasks(reader, log)
-                live.update(picture(found, now(), rows) if found else written(f"waiting for {log}"), refresh=True)
+                moment, found = now(), _tasks(reader, log)
+                live.update(picture(found, moment, rows) if found else written(f"waiting for {log}"), refresh=True)
                 time.sleep(_SECONDS_BETWEEN)
     except KeyboardInterrupt:
         return
@@ -73,8 +73,9 @@ def picture(tasks: Sequence[Task], now_s: float, rows: int) -> RenderableType:
         table.add_row(*(written(cell) for name, cell in cells if name != left_out))
     trials = sum(len(task.trials) for task in tasks)
     on = f" on {devices[0]}" if left_out else ""
-    more = f", {len(tasks) - rows} kernels not shown" if len(tasks) > rows else ""
-    return Group(table, written(f"{trials} trials of {kernels_text(len(tasks))}{on}{more}", "dim"))
+    more = f", {counted(len(tasks) - rows, 'kernel')} not shown" if len(tasks) > rows else ""
+    told = f"{counted(trials, 'trial')} of {counted(len(tasks), 'kernel')}{on}{more}"
+    return Group(table, written(told, "dim"))
 
 
 def _tasks(reader: Iterable[TuningRecord], log: Path) -> list[Task]:
@@ -99,7 +100,8 @@ def _row(task: Task, now_s: float) -> tuple[str, ...]:
         str(len(task.trials)),
         str(failed),
         str(recent),
-        _ago_text(now_s - _last_s(task)),
+        # Clocks of two machines may differ.
+        span_text(max(1.0, math.floor(now_s - _last_s(task)))),
         sparkline(trace(task)),
     )
 
@@ -108,16 +110,8 @@ def _last_s(task: Task) -> float:
     return task.records[-1].provenance.unix_s
 
 
-def _ago_text(seconds: float) -> str:
-    """`12 s`, `5 min`, `3 h`, `2 d` ago; clocks of two machines may differ."""
-    for unit_s, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * unit_s:
-            return f"{seconds / unit_s:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
-
-
-def kernels_text(count: int) -> str:
-    return f"{count} kernel" + ("s" if count != 1 else "")
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("s" if count != 1 else "")
 
 
 def sparkline(points: Sequence[TracePoint]) -> str:

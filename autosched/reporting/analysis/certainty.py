@@ -17,9 +17,9 @@ def certainty(task: Task, finals: list[Finalist]) -> Iterator[str]:
     rounds = len(best.measurement.latencies_s)
     if finals:
         others, ties = len(finals) - 1, sum(not f.is_slower for f in finals[1:])
-        rivals = {0: "without a rival", 1: "with one rival"}.get(others, f"with {others} rivals")
+        beside = {0: "alone", 1: "against one other"}.get(others, f"against {others} others")
         undecided = f", {ties} of them no slower beyond noise" if ties else ", clearly slower" if others else ""
-        yield f"Decided by finals: {rounds} interleaved rounds {rivals}{undecided}."
+        yield f"Decided by finals: {rounds} interleaved rounds {beside}{undecided}."
     else:
         yield "No finals: the fastest of many trials looks faster than it is."
     error = best.measurement.max_error

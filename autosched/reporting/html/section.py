@@ -27,7 +27,7 @@ from autosched.reporting.html.markup import Markup, element
 from autosched.strategies import Stopped
 from autosched.tuning.effort import WorkSeconds, ladder
 from tuning_logs import TuningRecord
-from tuning_logs.text import duration_text
+from tuning_logs.text import duration_text, span_text
 
 _MOST_REASONS = 5
 _REASON_LENGTH = 200
@@ -94,7 +94,7 @@ def _stats(of: Drawn, finals: list[Finalist]) -> Iterator[tuple[str, ...]]:
         yield f"{of.position.of_bound:.0%}", _bound_text(of.position)
     tried = len(task.trials)
     failed = f"{of.failed} failed" if of.failed else "none failed"
-    yield f"{tried} trials", f"{failed}; {duration_text(task.clock_s[-1])} of tuning"
+    yield f"{tried} trials", f"{failed}; {span_text(task.clock_s[-1])} of tuning"
 
 
 def _bound_text(found: RooflinePosition) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from autosched.reporting.html.charts.strips import Strip, bar, strips
 from autosched.reporting.html.markup import Markup
 from autosched.tuning.effort import Rung, WorkSeconds
-from tuning_logs.text import duration_text
+from tuning_logs.text import span_text
 
 # The rungs at which a trial fails, and those that only tell slow kernels from fast ones.
 _FAILING = ("compile", "load and run", "check")
@@ -37,5 +37,5 @@ def work_chart(work: WorkSeconds) -> Markup | None:
         return None
     longest = max(seconds.values())
     return strips(
-        Strip(kind, [bar(0, 100 * taken / longest, "passed")], duration_text(taken)) for kind, taken in seconds.items()
+        Strip(kind, [bar(0, 100 * taken / longest, "passed")], span_text(taken)) for kind, taken in seconds.items()
     )
