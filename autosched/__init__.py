@@ -8,6 +8,7 @@ y = kernel(a, b)                               on PyTorch tensors
 print(autosched.compare(op))                   against PyTorch and the vendor's library
 autosched.export(op, "fast.py")                a file that needs no autosched
 autosched.report("tuning.jsonl", "run.html")   a log as one HTML file
+print(autosched.verify("tuning.jsonl"))        the winners of a log, rebuilt, checked and timed again
 @autosched.autotune(space=…, key=…)            a Triton kernel of your own, in the place of triton.autotune
 
 Names are imported on first use: a command that needs no PyTorch starts without it.
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from autosched.replaying.predictions import Prediction, Predictions
     from autosched.replaying.replay import StaleRecordWarning, replay
     from autosched.reporting.html.report import report
+    from autosched.reporting.verify import Verification, verify
     from autosched.standalone import export
     from autosched.torch_compile.compiled_model import CompiledModel, compile
     from autosched.torch_compile.explain import Explanation, explain
@@ -98,6 +100,7 @@ __all__ = [
     "TuneResult",
     "TuningLog",
     "TuningRecord",
+    "Verification",
     "Workload",
     "autotune",
     "close",
@@ -117,6 +120,7 @@ __all__ = [
     "tune",
     "tune_many",
     "tune_model",
+    "verify",
 ]
 
 # Modules, and the names that they define.
@@ -129,6 +133,7 @@ _HOMES = {
     "autosched.replaying.predictions": "Prediction Predictions",
     "autosched.replaying.replay": "StaleRecordWarning replay",
     "autosched.reporting.html.report": "report",
+    "autosched.reporting.verify": "Verification verify",
     "autosched.standalone": "export",
     "autosched.torch_compile.tuning.background": "BackgroundTuning",
     "autosched.torch_compile.compiled_model": "CompiledModel compile",

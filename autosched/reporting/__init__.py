@@ -1,4 +1,4 @@
-"""Reports of tuning logs: an HTML file, and a search under way in a terminal.
+"""Reports on logs: certificates, the verification of winners, an HTML file, a search under way in a terminal.
 
-Imports everything but the commands, which alone import it.
+Imports `tuning` and what stands below it; runs no search.
 """

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autosched.machine.devices import processor
+from autosched.machine.devices import processor_digest
 from autosched.measuring.local.finals import Finals
 from autosched.measuring.local.jobs import Contest, Examination, Standings, Trial
 from search_spaces import Target
@@ -23,7 +22,6 @@ _FEWEST_CALLS = 6 + 3
 # Rounds of winner against another kernel for each of a contest: from thirty on, an interval of the median depends on
 # noise and no longer on luck.
 _MATCH_PART = 2
-_PROCESSOR_DIGITS = 16
 
 
 @dataclass(frozen=True)
@@ -95,11 +93,10 @@ def _pairs(name: str, winner: Sequence[float], other: Sequence[float], rounds: S
 
 
 def _device(session: Session, states: Sequence[DeviceState | None]) -> Device:
-    here = processor(session.target)
     return Device(
         name=session.target.device,
         uuid=session.uuid,
         cores=session.cores or None,
-        processor=hashlib.sha256(here.encode()).hexdigest()[:_PROCESSOR_DIGITS] if here else None,
+        processor=processor_digest(session.target),
         states=tuple(state for state in states if state is not None),
     )

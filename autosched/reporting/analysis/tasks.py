@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from autosched.bench.history import tuning_clock
+from autosched.tuning.history import tuning_clock
 from search_spaces import InputError, Target
 from tuning_logs import TuningLog, TuningRecord
 from tuning_logs.intervals import Interval, paired_ratio, ratio_interval

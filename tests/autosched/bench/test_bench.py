@@ -17,7 +17,6 @@ import autosched
 from autosched.baselines.names import BASELINES, BaselineName
 from autosched.bench import runner
 from autosched.bench.drawing.roofline import roofline
-from autosched.bench.history import TuningHistory, tuning_history
 from autosched.bench.peaks import Peaks, dot_dtype, dot_flops, measure_peaks
 from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.runner import BenchPlan, run_bench
@@ -28,6 +27,7 @@ from autosched.bench.suites.suite import Case, Suite
 from autosched.bench.table import StreamedTable, markdown, summary_lines
 from autosched.cli.commands import app
 from autosched.comparing.compare import Comparison, Row
+from autosched.tuning.history import TuningHistory, tuning_history
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload, ops, target_named
 from search_spaces.devices.target import cpu
 from tuning_logs import Measurement, Provenance, TuningRecord
