@@ -8,20 +8,15 @@ from typing import Annotated
 import typer
 
 from autosched.cli.arguments import console
+from autosched.cli.trust import LogArgument, Select
 from autosched.replaying.arguments import log_path
 from autosched.tuning.terminal import say
 
-Select = Annotated[
-    list[str] | None,
-    typer.Option("--select", metavar="TEXT", help="Part of a kernel's name, or its key; may be repeated."),
-]
-
 
 def report_command(
-    log: Annotated[Path, typer.Argument(metavar="LOG", help="A log, or a folder of compressed ones.")],
+    log: LogArgument,
     to: Annotated[Path, typer.Option("--to", "-o", metavar="FILE", help="The HTML file to write.")],
     select: Select = None,
-    target: Annotated[str | None, typer.Option("--target", help="Only this target: its name, or its device's.")] = None,
 ) -> None:
     """Write a log as one HTML file, which needs no network: an overview, and for every kernel what its trials tell.
 
@@ -31,7 +26,7 @@ def report_command(
     """
     from autosched.reporting.html.report import report
 
-    path = report(log, to, select=select or (), target=target)
+    path = report(log, to, select=select or ())
     say(console(), f"{path}; open it in a browser")
 
 

@@ -1,7 +1,7 @@
 """Knowledge of the cost model, round by round: the rank correlation of predictions made before each round.
 
-The batches of a search are told apart by their seed and their share of the time of proposing, which is one for all
-trials of a batch. The model is fitted to the trials before a round, and to nothing else: the search itself may have
+A batch of a search is recognised by its seed and its share of the time of proposing, which all of its trials have. The
+model is fitted to the trials before a round, and to nothing else: the search itself may have
 known more, from other logs.
 """
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from autosched.reporting.winners import check_select, is_selected, named
 from autosched.tuning.history import tuning_clock
 from search_spaces import InputError, Target
 from tuning_logs import TuningLog, TuningRecord
@@ -79,23 +80,22 @@ def median_interval(latencies_s: Sequence[float]) -> Interval | None:
     return ratio_interval(latencies_s, [1.0] * len(latencies_s))
 
 
-def tasks_at(path: Path, select: Sequence[str] = (), target: str | None = None) -> list[Task]:
+def tasks_at(path: Path, select: Sequence[str] = ()) -> list[Task]:
     """The tasks of a log, or of all compressed logs in a folder, in the order of their first records.
 
-    `select`: parts of names, or keys, of which a task has one; none selects all. `target`: its name or its device's.
+    With `select` only those that `is_selected`.
 
     Raises:
         InputError: there is no log, it is empty, or nothing in it is selected.
         LogError: it is no tuning log, or one of which no record can be read.
     """
+    check_select(select)
     found = list(_tasks(logs_at(path)))
     if not found:
         raise InputError(f"{path} holds no tuning record; make some with `autosched tune`")
-    chosen = [task for task in found if _is_meant(task, select, target)]
+    chosen = [task for task in found if is_selected(task.records[-1], select)]
     if not chosen:
-        wanted = " or ".join(map(repr, select)) or "a kernel"
-        on = f" on {target!r}" if target else ""
-        raise InputError(f"{path} holds nothing of {wanted}{on}; it holds {_names(found)}")
+        raise InputError(f"{path} holds no {' or '.join(map(repr, select))}; it holds {_names(found)}")
     return chosen
 
 
@@ -111,13 +111,7 @@ def _tasks(logs: Iterable[TuningLog]) -> Iterator[Task]:
         yield Task(last, tuple(records))
 
 
-def _is_meant(task: Task, select: Sequence[str], target: str | None) -> bool:
-    device = (task.target.name.lower(), task.target.device.lower())
-    named = target is None or target.lower() in device
-    return named and (not select or any(part == task.subject.key or part in task.subject.label for part in select))
-
-
 def _names(found: Sequence[Task]) -> str:
-    names = list(dict.fromkeys(f"{task.subject.label} on {task.target.label}" for task in found))
+    names = [named(task.records[-1]) for task in found]
     more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import autosched
 from autosched.reporting.analysis.model_rounds import ModelRound, model_rounds
 from autosched.reporting.analysis.tasks import Task, tasks_at
 from autosched.reporting.html.markup import Markup, element, joined
@@ -29,18 +28,16 @@ def report(
     path: str | os.PathLike[str],
     *,
     select: Sequence[str] = (),
-    target: str | None = None,
 ) -> Path:
     """Write what a tuning log tells into an HTML file, which needs no network and no other file; returns its path.
 
-    `log` may be a folder of compressed logs. `select`: parts of kernels' names, or their keys, of which one must fit;
-    all kernels by default. `target`: the name of a target or its device. The same log gives the same file.
+    `log` and `select` are as of `winners`, and a log must be named. The same log gives the same file.
 
     Raises:
         InputError: there is no log, it is empty, or nothing in it is selected.
         LogError: it is no tuning log, or the file cannot be written.
     """
-    page = page_of(tasks_at(Path(log), select, target), Path(log))
+    page = page_of(tasks_at(Path(log).expanduser(), select), Path(log))
     try:
         replace_file(Path(path), page.encode())
     except OSError as error:
@@ -99,5 +96,5 @@ def _rounds(tasks: Sequence[Task]) -> Iterator[list[ModelRound]]:
 def _foot(tasks: Sequence[Task], log: Path) -> Markup:
     records = records_text(sum(len(task.records) for task in tasks))
     last = max(task.records[-1].provenance.unix_s for task in tasks)
-    told = f"{records} of {log}, the last one of {date_text(last)}. Made by autosched {autosched.__version__}."
+    told = f"{records} of {log}, the last one of {date_text(last)}, by autosched."
     return element("footer", joined([told]))

@@ -16,6 +16,7 @@ from autosched.reporting.analysis.repeating import repeating_lines
 from autosched.reporting.analysis.roofline import RooflinePosition, position
 from autosched.reporting.analysis.tasks import Task, median_interval
 from autosched.reporting.analysis.trace import trace
+from autosched.reporting.certificates import certificate_facts
 from autosched.reporting.html.charts.certificate_chart import certificate_chart
 from autosched.reporting.html.charts.effects_chart import effects_chart
 from autosched.reporting.html.charts.effort_charts import rungs_chart, work_chart
@@ -111,7 +112,7 @@ def _figures(of: Drawn, finals: list[Finalist], rounds: list[ModelRound]) -> Ite
         yield _figure(f"Best over {name}", chart, _TRACE_CAPTION if name == "trials" else "")
     yield from _unless_none("Finals", finals_chart(finals, task.against_library), _FINALS_CAPTION)
     if best is not None and (certificate := best.measurement.certificate):
-        yield _figure("Certificate", certificate_chart(certificate), _CERTIFICATE_CAPTION)
+        yield from _unless_none("Certificate", certificate_chart(certificate), _CERTIFICATE_CAPTION)
     if best is not None:
         chosen = {"backend": best.backend, "sketch": best.schedule.sketch, **best.schedule.knobs}
         effects = effects_chart(knob_effects(task.trials), chosen)
@@ -205,6 +206,8 @@ def _repeating(task: Task) -> Iterator[Markup]:
 def _details(task: Task) -> Iterator[Markup]:
     """The winner's schedule, and the machine."""
     record = task.best or task.records[-1]
+    if certificate := record.measurement.certificate:
+        yield _table("Certificate: results, device, versions", certificate_facts(record, certificate))
     knobs = [("sketch", record.schedule.sketch), *((k, knob_text(v)) for k, v in record.schedule.values)]
     yield _table("Schedule of the best kernel" if task.best else "The last schedule", knobs)
     measured, facts = record.measurement, record.measurement.facts
