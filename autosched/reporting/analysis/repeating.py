@@ -11,7 +11,7 @@ _DEFAULT_POLICY = "cold"
 
 
 def repeating_lines(task: Task) -> list[str]:
-    """Lines for a shell that rebuild the best kernel and search again, or lines of Python; none for an own kernel."""
+    """Lines for a shell that rebuild the best kernel, verify it and search again, or Python; none for an own kernel."""
     if not isinstance(task.subject, Workload):
         return []
     arguments = operator_arguments(task.subject)
@@ -40,14 +40,17 @@ def _commands(task: Task, arguments: list[str]) -> list[str]:
         found.append(f"{found[0]} --source")
     seed = task.records[-1].provenance.seed
     trials = ["--trials", str(len({r.schedule for r in task.trials}) or 1), "--seed", str(seed)]
+    found.append(shlex.join(["autosched", "verify", str(task.log), "--select", task.subject.key]))
     return [*found, shlex.join(["autosched", "tune", *arguments, *options, *trials, "--log", "again.jsonl"])]
 
 
 def _python(task: Task) -> list[str]:
     log, key = repr(str(task.log)), repr(task.subject.key)
+    target = f"autosched.cpu_target({task.target.threads})" if task.target.kind == "cpu" else repr(task.target.name)
     policy = "" if task.policy == _DEFAULT_POLICY else f", policy={task.policy!r}"
     return [
         "import autosched",
         f"op = next(r.workload for r in autosched.TuningLog({log}) if r.subject.key == {key})",
-        f"kernel = autosched.replay(op, {task.target.name!r}, log={log}{policy})",
+        f"kernel = autosched.replay(op, {target}, log={log}{policy})",
+        f"print(autosched.verify({log}, select=[{key}]))",
     ]

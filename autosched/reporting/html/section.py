@@ -154,7 +154,7 @@ _RUNGS_CAPTION = (
     "Grey went on, blue was no better than others (the same binary, clearly slower, or not among the finalists), "
     "orange failed."
 )
-_MODELS_CAPTION = "Latency of the kernel over the alternative's: above 1 the alternative is faster."
+_MODELS_CAPTION = "Latency without the alternative over that with it: above 1 the alternative is faster."
 
 
 def _figure(title: str, chart: Markup, caption: str, *below: Markup) -> Markup:
@@ -182,14 +182,17 @@ def _alternatives(task: Task) -> Markup | None:
     timed = next((r for r in reversed(task.records) if r.measurement.alternatives), None)
     if timed is None:
         return None
+    measured = timed.measurement
+    named = (("library", measured.library), ("rival", measured.rival), ("early launch", measured.early))
+    kinds = [*((kind, one) for kind, one in named if one), *(("cut", cut) for cut in measured.cuts)]
     rows = [
         element(
             "tr",
-            element("td", found.name),
+            element("td", f"{kind} {found.name}"),
             element("td", f"{found.ratio:.2f}× ({found.low:.2f}–{found.high:.2f})"),
             element("td", "taken" if found.taken else ""),
         )
-        for found in timed.measurement.alternatives
+        for kind, found in kinds
     ]
     return element("table", element("tbody", *rows))
 

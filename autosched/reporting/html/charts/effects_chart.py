@@ -46,7 +46,8 @@ def _remark(effect: KnobEffect) -> str:
     parts = [] if effect.importance is None else [f"importance {effect.importance:.0%}"]
     if len(effect.values) > _MOST_VALUES:
         left = effect.values[_MOST_VALUES - 1 : -1]
-        parts.append(f"{len(left)} more values, {left[0].best:.2f}–{left[-1].best:.2f}×")
+        costs = dict.fromkeys(_times(value.best) for value in (left[0], left[-1]))
+        parts.append(f"{len(left)} more: {' to '.join(costs)}")
     return "; ".join(parts)
 
 
@@ -54,4 +55,8 @@ def _row(effect: ValueEffect, is_chosen: bool, scale: Scale) -> Strip:
     marks = [mark(scale(effect.median), "median"), mark(scale(effect.best), "win" if is_chosen else "")]
     label = knob_text(effect.value) + (" ✓" if is_chosen else "")
     about = f"best {effect.best:.3f}×, median {effect.median:.2f}× of the fastest trial, {effect.trials} trials"
-    return Strip(label, marks, f"{effect.best:.2f}× {effect.trials:>4}", about)
+    return Strip(label, marks, f"{_times(effect.best)} {effect.trials:>4}", about)
+
+
+def _times(cost: float) -> str:
+    return f"{cost:.2f}×" if cost < 10 else f"{cost:.0f}×"

@@ -13,6 +13,7 @@ from tuning_logs import TuningRecord
 from tuning_logs.text import duration_text
 
 _MOST_ROWS = 10
+_MOST_BEYOND = 1.1
 # Knobs that tell a finalist from the winner, in its label.
 _MOST_KNOBS = 3
 
@@ -23,8 +24,11 @@ def finals_chart(finals: Sequence[Finalist], library: Speedup | None) -> Markup 
         return None
     shown = finals[:_MOST_ROWS]
     intervals = [finalist.against.interval for finalist in shown[1:]]
-    ends = [end for i in intervals if i for end in (i.low, i.high)] + [f.against.ratio for f in shown]
-    scale = log_scale(ends, 0, 100, margin=1.01)
+    ratios = [f.against.ratio for f in shown]
+    # An interval much wider than the finalists lie apart is cut at the edge.
+    low, high = min(ratios) / _MOST_BEYOND, max(ratios) * _MOST_BEYOND
+    ends = [min(max(end, low), high) for i in intervals if i for end in (i.low, i.high)]
+    scale = log_scale([*ratios, *ends], 0, 100, margin=1.01)
     winner = shown[0].record
     rows = [Strip("the winner", [mark(scale(1.0), "win")], duration_text(winner.measurement.latency_s))]
     for finalist in shown[1:]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import shlex
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
+from autosched.cli.commands import app
 from autosched.reporting.analysis.certainty import certainty
 from autosched.reporting.analysis.finals import finalists
 from autosched.reporting.analysis.repeating import operator_arguments, repeating_lines
@@ -14,6 +18,7 @@ from autosched.reporting.analysis.tasks import Task, speedup, tasks_at
 from autosched.reporting.analysis.trace import improvements, trace
 from log_records import A100, SMALL, line_of, record
 from search_spaces import InputError, Workload, ops
+from search_spaces.devices.target import cpu
 from searched_logs import finals, searched
 from tuning_logs import TuningLog
 
@@ -111,6 +116,12 @@ def test_a_command_makes_the_same_workload(op: Workload) -> None:
     assert given is not None
     name, *arguments = given
     assert ops.construct(name, dict(a.split("=") for a in arguments)).key == op.key
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    for line in repeating_lines(Task(Path("a log"), (record(1, workload=op, policy="hot"),))):
+        autosched, command, *rest = shlex.split(line)
+        assert autosched == "autosched"
+        group.commands[command].make_context(command, rest)
 
 
 def test_what_no_operator_makes_is_repeated_by_its_key_and_a_name_runs_nothing(tmp_path: Path) -> None:
@@ -124,5 +135,8 @@ def test_what_no_operator_makes_is_repeated_by_its_key_and_a_name_runs_nothing(t
     for line in lines:
         compile(line, "line", "exec")
     assert repr(str(path)) in lines[1]
+    on_cpu = cpu("A CPU", lanes=8, threads=2, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
+    threads = Task(path, (record(1, workload=SMALL.renamed("softmax"), target=on_cpu),))
+    assert "replay(op, autosched.cpu_target(2), log=" in repeating_lines(threads)[2]
     (task,) = [Task(path, task.records[:1])]
     assert repeating_lines(task)[0].endswith(f"--log '{path}'")

@@ -42,7 +42,7 @@ def test_the_page_of_one_kernel_has_its_figures_and_every_chart(page: str) -> No
     assert seen.text.count(OP.label) == 2  # in the title of the page, and above it
     for told in ("20 µs", "2.00×", "as fast as the library; 95 %: 2.000 to 2.000", "48 trials", "7 failed",
                  "12 interleaved rounds against one other, clearly slower", "error was 25% of the tolerance",
-                 "7 compile error: too large", "mm1.25× (1.20–1.30)taken", "--target cpu"):  # fmt: skip
+                 "7 compile error: too large", "library mm1.25× (1.20–1.30)taken", "--target cpu"):  # fmt: skip
         assert told in seen.text, told
     headings = ["Best over trials", "Best over time", "Finals", "Effects of decisions", "Roofline",
                 "The cost model, round by round", "Trials by the rung that stopped them",
