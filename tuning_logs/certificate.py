@@ -54,7 +54,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Pairs:
-    """The winner timed in turn with one other kernel, round by round.
+    """The winner and one other kernel, timed alternately, round by round.
 
     `other` is "library", "itself", or the source fingerprint of the runner-up. `winner_s` and `other_s` are medians of
     seconds; `first` is the ratio over the rounds in which the winner ran first, `second` over the others, each None

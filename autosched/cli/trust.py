@@ -71,18 +71,23 @@ def verify_command(
     ```
     """
     from autosched.reporting.junit import junit_xml
-    from autosched.reporting.verify import AGAINST, verify
+    from autosched.reporting.verify import AGAINST, Verification, verified
 
     chosen = next((name for name in AGAINST if name == against), None)
     if chosen is None:
         raise unknown_name("comparison", against, AGAINST)
-    done = verify(log, select=select or (), against=chosen, device=not no_device)
+    out, found = console(), []
+    for kernel in verified(log, select=select or (), against=chosen, device=not no_device):
+        found.append(kernel)
+        if not as_json:
+            say(out, str(kernel))
+    done = Verification(tuple(found))
     if junit:
         junit.write_bytes(junit_xml(done))
     if as_json:
         typer.echo(json.dumps(done.to_json()))
     else:
-        say(console(), *str(done).split("\n"))
+        say(out, done.counts)
     raise typer.Exit(done.exit_status)
 
 

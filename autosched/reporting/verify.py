@@ -17,11 +17,11 @@ from autosched.measuring.session import local_measurer
 from autosched.reporting.rebuilding import Agreement, agreement, why_not_verifiable
 from autosched.reporting.verdicts import Verdict, against_library, against_recorded, of_change
 from autosched.reporting.winners import named, winners
-from search_spaces import TargetUnavailableError
+from search_spaces import InputError, TargetUnavailableError
 from search_spaces.errors import unknown_name
 from tuning_logs import Certificate, Measurement, TuningRecord
 from tuning_logs.certificate import Ratio
-from tuning_logs.text import duration_text, table_lines
+from tuning_logs.text import duration_text
 
 Against = Literal["recorded", "library"]
 AGAINST: tuple[Against, ...] = get_args(Against)
@@ -43,8 +43,11 @@ class Verified:
     agreement: Agreement | None = None
     now: Certificate | None = None
 
+    def __str__(self) -> str:
+        return f"{self.verdict}: {named(self.record)}: {self.reason}"
+
     def to_json(self) -> dict[str, Any]:
-        certificate = self.record.measurement.certificate
+        certificate, recorded = self.record.measurement.certificate, _speedup(self.record.measurement)
         return {
             "kernel": self.record.subject.label,
             "key": self.record.subject.key,
@@ -55,6 +58,7 @@ class Verified:
             "reason": self.reason,
             "same_source": self.agreement and self.agreement.source,
             "same_binary": self.agreement and self.agreement.binary,
+            "recorded_speedup": recorded and recorded.to_json(),
             "recorded": certificate and certificate.to_json(),
             "now": self.now and self.now.to_json(),
         }
@@ -78,14 +82,14 @@ class Verification:
         return [kernel.to_json() for kernel in self.kernels]
 
     def __repr__(self) -> str:
-        return f"<Verification {self._counts}>"
+        return f"<Verification {self.counts}>"
 
     def __str__(self) -> str:
-        rows = [(kernel.verdict, named(kernel.record), kernel.reason) for kernel in self.kernels]
-        return "\n".join([*table_lines([("verdict", "kernel", "reason"), *rows]), self._counts])
+        return "\n".join([*map(str, self.kernels), self.counts])
 
     @property
-    def _counts(self) -> str:
+    def counts(self) -> str:
+        """Number of kernels by verdict: `5 same, 1 slower`."""
         counts = Counter(kernel.verdict for kernel in self.kernels)
         return ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()) or "no kernel matched"
 
@@ -114,7 +118,7 @@ def verify(
 def verified(
     log: str | os.PathLike[str] | None, *, select: Sequence[str], against: Against, device: bool
 ) -> Iterator[Verified]:
-    """The same, kernel by kernel."""
+    """The same, each kernel as soon as its verdict is known."""
     if against not in AGAINST:
         raise unknown_name("comparison", against, AGAINST)
     for record in winners(log, select):
@@ -139,7 +143,7 @@ def _timed(record: TuningRecord, against: Against) -> Verified:
     origin = record.provenance
     try:
         target = devices.resolve(record.target)
-    except TargetUnavailableError as error:
+    except (InputError, TargetUnavailableError) as error:
         return Verified(record, "unfit", str(error))
     measurer = local_measurer(target)
     try:
@@ -162,10 +166,15 @@ def _compared(then: Measurement, now: Measurement, certificate: Certificate, aga
     library, itself = (None if pairs is None else pairs.ratio for pairs in (certificate.library, certificate.itself))
     if against == "library":
         return against_library(library) if library else ("unfit", "the library has no such operator")
-    recorded = Ratio.of(then.library_s, then.paired_s) if then.library_s else None
+    recorded = _speedup(then)
     if library and recorded:
         return against_recorded(library, recorded, itself)
     rounds = min(len(then.latencies_s), len(now.latencies_s))
     change = Ratio.of(then.latencies_s[:rounds], now.latencies_s[:rounds])
     latencies = f"{duration_text(now.latency_s)}, recorded {duration_text(then.latency_s)}, without a library in common"
     return of_change(change, itself, latencies) if change else ("ambiguous", f"{latencies}, in too few rounds")
+
+
+def _speedup(measurement: Measurement) -> Ratio | None:
+    """The speed-up over the library in paired rounds, which records had before certificates."""
+    return Ratio.of(measurement.library_s, measurement.paired_s) if measurement.library_s else None

@@ -26,7 +26,7 @@ _MATCH_PART = 2
 
 @dataclass(frozen=True)
 class Session:
-    """The session in which finals were held: the device, and jobs for its measuring worker.
+    """The session of finals: the device, and jobs for its measuring worker.
 
     `cores` are those of the worker on a CPU, `uuid` is a card's. `examine` returns a failed measurement for a kernel
     that is not right.

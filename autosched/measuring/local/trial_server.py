@@ -227,7 +227,7 @@ class Workbench:
     def contest(self, contest: Contest) -> Standings:
         """Interleaved rounds at several placements in memory, so that none wins by a lucky one."""
         rounds = contest.rounds
-        share_s = None if contest.seconds is None else contest.seconds / _PLACEMENTS
+        deadline = Deadline.after(contest.seconds)
         begun_by: list[int] = []
         try:
             with ExitStack() as stack, failing_as("run_error"):
@@ -240,8 +240,8 @@ class Workbench:
                     placed = {name: run.prepared() for name, run in runs.items()}
                     share = rounds * (place + 1) // _PLACEMENTS - rounds * place // _PLACEMENTS
                     library = self._library() if contest.library else {}
-                    deadline, least = Deadline.after(share_s), min(share, _LEAST_AT_PLACEMENT)
-                    found = interleaved({**placed, **library}, share, self._timer, deadline, least)
+                    least, part = min(share, _LEAST_AT_PLACEMENT), deadline.part(1 / (_PLACEMENTS - place))
+                    found = interleaved({**placed, **library}, share, self._timer, part, least)
                     begun_by += [number % len(found) for number in range(len(found["0"]))]
                     for name, latencies in found.items():
                         taken[name] += latencies
