@@ -17,6 +17,7 @@ from autosched.reporting.analysis.trace import TracePoint, improvements, trace
 from autosched.tuning.terminal import written
 from search_spaces import InputError
 from tuning_logs import TuningRecord
+from tuning_logs.packing import is_packed
 from tuning_logs.storage.parsed_log import ParsedLog
 from tuning_logs.text import duration_text, span_text
 
@@ -37,9 +38,11 @@ def watch(log: Path, console: Console, *, once: bool = False, now: Callable[[], 
     The log may not exist yet, may grow meanwhile, and is only read. A line that is being written counts later.
 
     Raises:
-        InputError: with `once`, the log holds no record.
+        InputError: the log is a compressed one, to which nothing is written; with `once`, it holds no record.
         LogError: the file cannot be read.
     """
+    if is_packed(log):
+        raise InputError(f"{log} is compressed, and no search writes to it; `autosched report` shows it")
     reader = ParsedLog(log)
     if once:
         found = _tasks(reader, log)

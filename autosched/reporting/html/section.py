@@ -62,7 +62,8 @@ def section(of: Drawn, rounds: list[ModelRound], only: bool) -> Markup:
 
 def date_text(unix_s: float) -> str:
     """A day and minute, in UTC."""
-    return datetime.fromtimestamp(unix_s, UTC).strftime("%-d %b %Y, %H:%M UTC")
+    moment = datetime.fromtimestamp(unix_s, UTC)
+    return f"{moment.day} {moment:%b %Y, %H:%M} UTC"
 
 
 def _where(task: Task) -> str:
@@ -182,9 +183,6 @@ def _alternatives(task: Task) -> Markup | None:
     timed = next((r for r in reversed(task.records) if r.measurement.alternatives), None)
     if timed is None:
         return None
-    measured = timed.measurement
-    named = (("library", measured.library), ("rival", measured.rival), ("early launch", measured.early))
-    kinds = [*((kind, one) for kind, one in named if one), *(("cut", cut) for cut in measured.cuts)]
     rows = [
         element(
             "tr",
@@ -192,7 +190,7 @@ def _alternatives(task: Task) -> Markup | None:
             element("td", f"{found.ratio:.2f}× ({found.low:.2f}–{found.high:.2f})"),
             element("td", "taken" if found.taken else ""),
         )
-        for kind, found in kinds
+        for kind, found in timed.measurement.named_alternatives
     ]
     return element("table", element("tbody", *rows))
 

@@ -60,6 +60,8 @@ def test_once_shows_the_log_as_it_is_and_refuses_an_empty_one(tmp_path: Path) ->
     out = Console(file=io.StringIO(), width=110)
     with pytest.raises(InputError, match="holds no tuning record"):
         watch(path, out, once=True)
+    with pytest.raises(InputError, match="no search writes to it"):
+        watch(tmp_path / "a.jsonl.gz", out)
     TuningLog(path).append(record(1))
     with path.open("ab") as file:
         file.write(b'{"schema": 1, "half a li')

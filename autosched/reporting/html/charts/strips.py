@@ -57,4 +57,6 @@ def grouped(parts: Iterable[Markup]) -> Markup:
 def _row(row: Strip) -> Markup:
     label = element("span", row.label, class_="what")
     figure = element("span", row.figure, class_="figure")
-    return element("div", label, element("span", *row.marks, class_="track"), figure, class_="strip", title=row.about)
+    return element(
+        "div", label, element("span", *row.marks, class_="track"), figure, class_="strip", title=row.about or None
+    )

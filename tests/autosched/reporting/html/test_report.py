@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import autosched
+from autosched.reporting.analysis.tasks import Task
 from autosched.reporting.html.report import page_of, report
 from autosched.reporting.html.sorting import SCRIPT
 from log_records import A100, SMALL, record
@@ -123,14 +124,17 @@ def test_many_kernels_have_an_overview_whose_links_lead_to_their_sections(tmp_pa
 
 
 def test_a_log_of_many_kernels_has_sections_for_some_and_a_row_for_each() -> None:
-    from autosched.reporting.analysis.tasks import Task
-
     tasks = [Task(Path("x"), (record(1, workload=ops.row_sum(8, 8 + n)),)) for n in range(120)]
     seen = Seen(page_of(tasks, Path("x")))
     assert len([tag for tag, _ in seen.elements if tag == "section"]) == 100
     assert len([tag for tag, attributes in seen.elements if tag == "a"]) == 100
     assert "20 kernels have no section here" in seen.text
     assert sum(f"row_sum rows=8 columns={8 + n} " in seen.text for n in range(120)) == 120
+
+
+def test_ten_thousand_trials_are_a_small_page() -> None:
+    tasks = [Task(Path("x"), tuple(record(1 + n % 7, 1e-3 + 1e-6 * n, finals=0) for n in range(10_000)))]
+    assert len(page_of(tasks, Path("x"))) < 500_000
 
 
 def test_a_file_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:
