@@ -15,7 +15,7 @@ class RooflinePosition:
     """Operations per byte that must move, and the roofs, all per second: operations reached, at most, and bytes.
 
     Operations are those of dots, where there are any; `element` is their operands' type, and "float32" without dots.
-    `of_bound` is the bound over the latency of the best kernel: 1 is as fast as nominal rates allow.
+    `bound_s` is the latency that nominal rates allow, all operations included.
     """
 
     element: str
@@ -24,7 +24,7 @@ class RooflinePosition:
     peak_flops_per_s: float
     bytes_per_s: float
     best_s: float
-    of_bound: float
+    bound_s: float
     library_s: float | None
 
     @property
@@ -37,9 +37,14 @@ class RooflinePosition:
         return self.flops / self.best_s
 
     @property
+    def of_bound(self) -> float:
+        """The bound over the latency of the best kernel: 1 is as fast as nominal rates allow."""
+        return self.bound_s / self.best_s
+
+    @property
     def is_memory_bound(self) -> bool:
-        """True if moving the bytes takes longer than the operations."""
-        return self.bytes / self.bytes_per_s >= self.flops / self.peak_flops_per_s
+        """True if nothing takes longer than moving the bytes."""
+        return self.bytes / self.bytes_per_s >= self.bound_s
 
 
 def position(task: Task) -> RooflinePosition | None:
@@ -56,7 +61,7 @@ def position(task: Task) -> RooflinePosition | None:
         peak_flops_per_s=peak,
         bytes_per_s=target.memory_bytes_per_s,
         best_s=best_s,
-        of_bound=bound_s(op, target) / best_s,
+        bound_s=bound_s(op, target),
         library_s=best_s * task.against_library.ratio if task.against_library else None,
     )
 

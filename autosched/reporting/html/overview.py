@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from autosched.reporting.analysis.summary import Summary
 from autosched.reporting.analysis.tasks import Speedup
 from autosched.reporting.analysis.trace import trace
 from autosched.reporting.html.charts.strips import bar, mark
 from autosched.reporting.html.charts.trace_charts import spark
 from autosched.reporting.html.markup import Markup, element
 from autosched.reporting.html.scales import Scale
-from autosched.reporting.html.section import Drawn
 from tuning_logs.text import duration_text
 
 # Twice as fast or slow is at the edge.
@@ -29,14 +29,14 @@ _COLUMNS = (
 )
 
 
-def overview(found: Sequence[Drawn], linked: int) -> Markup:
+def overview(found: Sequence[Summary], linked: int) -> Markup:
     """The table; the first `linked` tasks have sections."""
     head = element("tr", *(element("th", element("button", name), class_=of or None) for name, of in _COLUMNS))
     body = (_row(one, number < linked) for number, one in enumerate(found))
     return element("table", element("thead", head), element("tbody", *body), class_="overview")
 
 
-def speedups_text(found: Sequence[Drawn]) -> str:
+def speedups_text(found: Sequence[Summary]) -> str:
     """The geometric mean of the speedups over the library, and the number of slower kernels."""
     ratios = [one.task.against_library.ratio for one in found if one.task.against_library]
     if not ratios:
@@ -49,7 +49,7 @@ def speedups_text(found: Sequence[Drawn]) -> str:
     return f"{mean:.2f}× the library in the geometric mean of {len(ratios)}, {behind}"
 
 
-def _row(one: Drawn, is_linked: bool) -> Markup:
+def _row(one: Summary, is_linked: bool) -> Markup:
     task, best, position = one.task, one.task.best, one.position
     label = task.subject.label
     name = element("a", label, href=f"#{one.anchor}") if is_linked else label

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from autosched.reporting.analysis.model_rounds import ModelRound, model_rounds
+from autosched.reporting.analysis.summary import Summary, summary
 from autosched.reporting.analysis.tasks import Task, tasks_at
 from autosched.reporting.html.markup import Markup, element, joined
 from autosched.reporting.html.overview import overview, speedups_text
-from autosched.reporting.html.section import Drawn, date_text, drawn, section
+from autosched.reporting.html.section import date_text, section
 from autosched.reporting.html.sorting import SCRIPT, policy
 from autosched.reporting.html.style import STYLE
 from search_spaces import LogError
@@ -48,7 +49,7 @@ def report(
 def page_of(tasks: Sequence[Task], log: Path) -> str:
     """The page of these tasks of a log."""
     if len(tasks) == 1:
-        title, body = tasks[0].subject.label, _sections([drawn(tasks[0], "kernel")], only=True)
+        title, body = tasks[0].subject.label, _sections([summary(tasks[0], "kernel")], only=True)
     else:
         title, body = f"Tuning of {len(tasks)} kernels", _many(tasks)
     head = element(
@@ -65,7 +66,7 @@ def page_of(tasks: Sequence[Task], log: Path) -> str:
 
 def _many(tasks: Sequence[Task]) -> list[Markup]:
     by_trials = sorted(tasks, key=lambda task: -len(task.trials))
-    found = [drawn(task, f"kernel-{number}") for number, task in enumerate(by_trials, 1)]
+    found = [summary(task, f"kernel-{number}") for number, task in enumerate(by_trials, 1)]
     devices = list(dict.fromkeys(task.target.label for task in tasks))
     trials = sum(len(task.trials) for task in tasks)
     told = f"{trials} trials on {' and '.join(devices)}; {speedups_text(found)}."
@@ -79,7 +80,7 @@ def _many(tasks: Sequence[Task]) -> list[Markup]:
     ]
 
 
-def _sections(found: Sequence[Drawn], only: bool) -> list[Markup]:
+def _sections(found: Sequence[Summary], only: bool) -> list[Markup]:
     tasks = [one.task for one in found]
     return [section(one, rounds, only) for one, rounds in zip(found, _rounds(tasks), strict=True)]
 

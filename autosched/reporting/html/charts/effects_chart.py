@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autosched.reporting.analysis.effects import KnobEffect, ValueEffect
-from autosched.reporting.html.charts.finals_chart import knob_text
 from autosched.reporting.html.charts.strips import Strip, grouped, heading, mark, strips
+from autosched.reporting.html.knob_text import knob_text
 from autosched.reporting.html.markup import Markup
 from autosched.reporting.html.scales import Scale
 from search_spaces.schedules.knobs import KnobValue

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from autosched.reporting.analysis.finals import Finalist
 from autosched.reporting.analysis.tasks import Speedup
 from autosched.reporting.html.charts.strips import Strip, bar, mark, strips
+from autosched.reporting.html.knob_text import knob_text
 from autosched.reporting.html.markup import Markup
 from autosched.reporting.html.scales import Scale, log_scale
 from tuning_logs import TuningRecord
@@ -52,15 +53,3 @@ def _difference(record: TuningRecord, winner: TuningRecord) -> str:
     different = [f"{name} {knob_text(value)}" for name, value in ours.items() if theirs.get(name) != value]
     more = f" +{len(different) - _MOST_KNOBS}" if len(different) > _MOST_KNOBS else ""
     return (", ".join(different[:_MOST_KNOBS]) + more) or "fewer knobs"
-
-
-def knob_text(value: object) -> str:
-    """`4×64`, `yes`, `workspace`; an en dash where the knob is absent."""
-    match value:
-        case None:
-            return "–"
-        case bool():
-            return "yes" if value else "no"
-        case tuple():
-            return "×".join(map(str, value))
-    return str(value)
