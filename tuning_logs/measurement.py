@@ -91,8 +91,7 @@ class Measurement:
 
     Alternatives within compiled models, each None where none was timed: `library`, a library's one call, timed against
     the kernel alone; `rival`, another kernel of the log, by the fingerprint of its source (its own in the record of a
-    kernel that models launch in the place of the best one); `early`, its launch while the kernel before it runs;
-    `ahead`, its weights brought into the L2 before it.
+    kernel that models launch in the place of the best one); `early`, its launch while the kernel before it runs.
     `cuts`, other kernels for whole functions, of whose fastest cut by the sum of its kernels this record has the first:
     one of each function, named by a digest of both cuts.
 
@@ -115,7 +114,6 @@ class Measurement:
     library: Alternative | None = None
     rival: Alternative | None = None
     early: Alternative | None = None
-    ahead: Alternative | None = None
     cuts: tuple[Alternative, ...] = ()
     certificate: Certificate | None = None
 
@@ -224,7 +222,6 @@ class Measurement:
             library=_alternative(given, "library"),
             rival=_alternative(given, "rival"),
             early=_alternative(given, "early"),
-            ahead=_alternative(given, "ahead"),
             cuts=_cuts(given),
             certificate=Certificate.from_json(given["certificate"]) if "certificate" in given else None,
             timing=given.get("timing", "full"),
@@ -232,7 +229,7 @@ class Measurement:
         )
 
 
-_ALTERNATIVES = ("library", "rival", "early", "ahead")
+_ALTERNATIVES = ("library", "rival", "early")
 _FACTS = tuple(field.name for field in dataclasses.fields(CompileFacts))
 
 

@@ -98,19 +98,6 @@ class PlacedLaunch:
     early: bool = False
 
 
-@dataclass(frozen=True)
-class WeightsAhead:
-    """Memory that a later launch reads, asked for once a launch has ended; `after`: its number, -1 for the begin.
-
-    So many bytes from an offset of a base on.
-    """
-
-    after: int
-    base: int
-    offset: int
-    bytes: int
-
-
 class Batch(Protocol):
     """Launches that are laid out together: a call only has to fill in addresses."""
 
@@ -118,11 +105,8 @@ class Batch(Protocol):
         """Run all of them, in order, with the bases at these addresses."""
         ...
 
-    def graph(self, ahead: Sequence[WeightsAhead] = ()) -> Callable[[Sequence[int]], None]:
-        """The same by one launch; calls on several streams must not share what they write.
-
-        `ahead`: memory that is brought into the caches meanwhile, where the device can do that.
-        """
+    def graph(self) -> Callable[[Sequence[int]], None]:
+        """The same by one launch; calls on several streams must not share what they write."""
         ...
 
 

@@ -16,7 +16,6 @@ from autosched.kernels import custom_op, first_use
 from autosched.kernels.dispatch import Argument, Launch, Made, check_transforms, is_handled_elsewhere, ready_call
 from autosched.kernels.prepared_constants import PreparedConstants, PreparedWeight
 from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
-from search_spaces.workloads.dtypes import dtype
 from tuning_logs import TuningRecord
 from tuning_logs.text import duration_text
 
@@ -95,22 +94,6 @@ class Kernel:
         """True if models launch it while the kernel before it ends: that was faster in its place."""
         note = self.record.measurement.early
         return note is not None and note.taken
-
-    @property
-    def ahead(self) -> bool:
-        """True if models bring its weights into the L2 before it begins: that was faster in its place."""
-        note = self.record.measurement.ahead
-        return note is not None and note.taken
-
-    @property
-    def latency_s(self) -> float:
-        """Seconds of a launch, by its record."""
-        return self.record.measurement.latency_s
-
-    @property
-    def input_bytes(self) -> tuple[int, ...]:
-        """Bytes of its inputs."""
-        return tuple(t.span * dtype(t.dtype).bytes for t in self.workload.inputs)
 
     @property
     def order(self) -> tuple[int, ...]:

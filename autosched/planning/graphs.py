@@ -18,7 +18,6 @@ from autosched.machine.memory import memory_for
 from autosched.planning.layout import Memory
 from autosched.planning.runs import Run, StretchLaunches, allocating, batch_of
 from autosched.planning.stream_order import StreamOrder
-from autosched.planning.weights_ahead import ahead_of
 
 # The launch of a graph costs the host about as much as two of kernels.
 _FEWEST_LAUNCHES = 2
@@ -45,7 +44,7 @@ class GraphMemory:
         if not _is_graph(memory):
             return None
         allocate = allocating(replace(memory, arena_bytes=0), self._device)
-        enqueue = StretchLaunches(memory, self._device, batch_of(memory.launches).graph(ahead_of(memory)))
+        enqueue = StretchLaunches(memory, self._device, batch_of(memory.launches).graph())
 
         def run(tensors: list[Any], addresses: list[int], static: object) -> None:
             allocate(tensors, addresses)

@@ -10,7 +10,6 @@ import torch
 
 from autosched.backends.backend import BatchLauncher, Place
 from autosched.kernels.prepared_constants import PreparedConstants
-from search_spaces import Target
 from search_spaces.workloads.strides import span
 
 
@@ -53,22 +52,6 @@ class Launchable(Protocol):
     @property
     def early(self) -> bool:
         """True if it is to begin while the launch before it ends."""
-
-    @property
-    def ahead(self) -> bool:
-        """True if what it reads is to be brought into the L2 before it begins."""
-
-    @property
-    def latency_s(self) -> float:
-        """Seconds of a launch, by the record of the kernel."""
-
-    @property
-    def input_bytes(self) -> tuple[int, ...]:
-        """Bytes of its inputs."""
-
-    @property
-    def target(self) -> Target:
-        """The device that it is for."""
 
     @property
     def order(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,6 @@ from autosched.torch_compile.reports import LibraryReport, Maker, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment, results_of
 from autosched.tracing import TracedKernel
 from search_spaces.workloads.strides import same_places
-from tuning_logs import Measurement
 from tuning_logs.alternative import Alternative
 
 
@@ -67,8 +66,7 @@ class Part:
             rewrites=tuple(kernel.rewrites),
             rivals=_rivals_of(kernel),
             cut=_cut_of(kernel),
-            early=_noted(kernel, lambda m: m.early),
-            ahead=_noted(kernel, lambda m: m.ahead),
+            early=_early_of(kernel),
         )
 
 
@@ -147,10 +145,10 @@ def _cut_of(kernel: TracedKernel) -> Alternative | None:
     return found[0] if found is not None and found[1] is kernel.traced else None
 
 
-def _noted(kernel: TracedKernel, note: Callable[[Measurement], Alternative | None]) -> Alternative | None:
-    """The comparison that was noted of a way to launch, of the first kernel that is launched so."""
-    found = (note(k.record.measurement) for k in kernel.kernels)
-    return next((each for each in found if each is not None and each.taken), None)
+def _early_of(kernel: TracedKernel) -> Alternative | None:
+    """The comparison of early launches, of the first kernel that is launched so."""
+    found = (k.record.measurement.early for k in kernel.kernels)
+    return next((early for early in found if early is not None and early.taken), None)
 
 
 def _left(

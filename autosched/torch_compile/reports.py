@@ -31,7 +31,7 @@ class PartReport:
     of kernels, of each. `libraries`: what libraries may compute in the place of kernels, where that was timed.
     `rewrites`: algebra by which the kernels differ from what was written, and that was tried and was slower.
     `rivals`: kernels that are launched in the place of those that were faster by themselves; `cut`: the same of all;
-    `early`: they begin while those before them end; `ahead`: their weights are brought into the L2 before they begin.
+    `early`: they begin while those before them end.
     `copied`: values of weights that share no memory with them, and why, where weights are to be shared.
     """
 
@@ -48,7 +48,6 @@ class PartReport:
     rivals: tuple[Alternative, ...] = ()
     cut: Alternative | None = None
     early: Alternative | None = None
-    ahead: Alternative | None = None
     copied: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -71,8 +70,7 @@ class PartReport:
         rivals = f", {len(self.rivals)} chosen in place ({ratios})" if self.rivals else ""
         cut = f", in a cut chosen in place ({self.cut.ratio:.2f})" if self.cut else ""
         early = f", launched early ({self.early.ratio:.2f})" if self.early else ""
-        ahead = f", weights ahead ({self.ahead.ratio:.2f})" if self.ahead else ""
-        return f"{self.kernels} kernel{'s' * (self.kernels != 1)}{''.join(calls)}{rivals}{cut}{early}{ahead}"
+        return f"{self.kernels} kernel{'s' * (self.kernels != 1)}{''.join(calls)}{rivals}{cut}{early}"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from cuda.bindings import driver
 
-from autosched.backends.backend import PlacedLaunch, WeightsAhead
+from autosched.backends.backend import PlacedLaunch
 from autosched.backends.gpu.enqueueing import STEP_WORDS, enqueueing
 from autosched.backends.gpu.launch import DONE, CudaLauncher, launch_of
 from autosched.backends.gpu.tensor_maps import EncodedMap, EncodedMaps
@@ -35,7 +35,7 @@ class CudaBatch:
 
     Threads may call it at the same time, and CUDA graphs capture it. `kernels`: of each launch, the numbers of those
     that run; `early`: the launches that begin while those before them end; `read_by_steps`: for each step, the numbers
-    of the bases whose addresses it reads; `ends`: of each launch, the number of the step after it.
+    of the bases whose addresses it reads.
     """
 
     def __init__(self, launches: Sequence[PlacedLaunch]) -> None:
@@ -53,8 +53,6 @@ class CudaBatch:
             for launch, own in zip(launches, launchers, strict=True)
             for read in _bases_of_steps(launch, own)
         ]
-        counts = (len([*_bases_of_steps(x, own)]) for x, own in zip(launches, launchers, strict=True))
-        self.ends = list(itertools.accumulate(counts))
         self._index = np.array([number for number, _ in values], np.intp)
         self._offsets = np.array([offset for _, offset in values], np.uint64)
         self.enqueue = enqueueing()
@@ -86,10 +84,6 @@ class CudaBatch:
         self._idle.append(parameters)
         return None
 
-    def number_of(self, base: int) -> int:
-        """The number of a base among those of `bases_at`."""
-        return self._bases.index(base)
-
     def bases_at(self, addresses: Sequence[int]) -> list[int]:
         """The addresses of the bases that its launches read or write, in order."""
         return [addresses[base] for base in self._bases]
@@ -102,12 +96,12 @@ class CudaBatch:
         """
         parameters.fill(bases, self._index, self._offsets)
 
-    def graph(self, ahead: Sequence[WeightsAhead] = ()) -> CudaGraph:
+    def graph(self) -> CudaGraph:
         """The same as one CUDA graph."""
         # It is made of batches.
         from autosched.backends.gpu.graph import CudaGraph
 
-        return CudaGraph(self, ahead)
+        return CudaGraph(self)
 
 
 def _values(launch: PlacedLaunch, launcher: CudaLauncher, numbers: dict[int, int]) -> list[tuple[int, int]]:

@@ -17,11 +17,9 @@ from typing import Any
 import torch
 from cuda.bindings import driver
 
-from autosched.backends.backend import WeightsAhead
 from autosched.backends.gpu.batch import CudaBatch, Parameters
 from autosched.backends.gpu.enqueueing import STEP_WORDS
-from autosched.backends.gpu.launch import DONE, done
-from autosched.backends.gpu.weights_ahead import AheadNode
+from autosched.backends.gpu.launch import DONE
 from autosched.machine.torch_internals import current_device, current_stream
 
 _log = logging.getLogger(__name__)
@@ -35,9 +33,7 @@ class CudaGraph:
     be captured is launched as it is.
     """
 
-    def __init__(self, batch: CudaBatch, ahead: Sequence[WeightsAhead] = ()) -> None:
-        """`ahead`: weights that are brought into the L2 by a branch of the graph."""
-        self._ahead = ahead
+    def __init__(self, batch: CudaBatch) -> None:
         self._batch, self._lock = batch, threading.Lock()
         self._captured: _Captured | None = None
         self._refused = False
@@ -58,7 +54,7 @@ class CudaGraph:
         with self._lock:
             if self._captured is None:
                 try:
-                    self._captured = _Captured(self._batch, bases, self._ahead)
+                    self._captured = _Captured(self._batch, bases)
                 except RuntimeError as error:
                     self._refused = True
                     _log.warning("%d launches are no CUDA graph: %s", len(self._batch.launchers), str(error))
@@ -75,17 +71,16 @@ class CudaGraph:
 class _Captured:
     """A graph with the nodes of a batch's steps. `parameters`: the values that its nodes were set from last."""
 
-    def __init__(self, batch: CudaBatch, bases: list[int], ahead: Sequence[WeightsAhead]) -> None:
+    def __init__(self, batch: CudaBatch, bases: list[int]) -> None:
         """Raises RuntimeError when the driver refuses it."""
         self._batch, self.parameters = batch, Parameters(batch)
         batch.fill(self.parameters, bases)
         graph, self._nodes = _captured(batch, self.parameters)
         # The end of a process ends its graphs, and the driver may be gone by then.
         weakref.finalize(self, driver.cuGraphDestroy, graph).atexit = False
-        self._ahead = [self._added(graph, each, bases) for each in ahead]
-        (self.executable,) = done(driver.cuGraphInstantiate(graph, 0))
+        (self.executable,) = _done(driver.cuGraphInstantiate(graph, 0))
         weakref.finalize(self, driver.cuGraphExecDestroy, self.executable).atexit = False
-        (self._context,) = done(driver.cuCtxGetCurrent())
+        (self._context,) = _done(driver.cuCtxGetCurrent())
         # By base, the steps that read its address.
         self._readers: dict[int, list[int]] = {}
         for step, read in enumerate(batch.read_by_steps):
@@ -103,42 +98,33 @@ class _Captured:
         self.parameters.bases = None
         for step in sorted({step for base in moved for step in self._readers.get(base, ())}):
             self._set(step)
-        for each in self._ahead:
-            if each.base in moved:
-                each.move(self.executable, bases[each.base])
         self.parameters.bases = bases
-
-    def _added(self, graph: Any, ahead: WeightsAhead, bases: list[int]) -> AheadNode:
-        """A node that asks for weights, added to the graph of the batch's."""
-        after = self._nodes[self._batch.ends[ahead.after] - 1] if ahead.after >= 0 else None
-        base = self._batch.number_of(ahead.base)
-        return AheadNode.added(graph, after, base, ahead, bases[base])
 
     def _set(self, step: int) -> None:
         first, second, third = self.parameters.words(step)
         node = self._nodes[step]
         if first:
-            (kernel,) = done(driver.cuGraphKernelNodeGetParams(node))
+            (kernel,) = _done(driver.cuGraphKernelNodeGetParams(node))
             kernel.kernelParams = third
-            done(driver.cuGraphExecKernelNodeSetParams(self.executable, node, kernel))
+            _done(driver.cuGraphExecKernelNodeSetParams(self.executable, node, kernel))
         else:
-            (memset,) = done(driver.cuGraphMemsetNodeGetParams(node))
+            (memset,) = _done(driver.cuGraphMemsetNodeGetParams(node))
             memset.dst = driver.CUdeviceptr(self.parameters.value_at(second))
-            done(driver.cuGraphExecMemsetNodeSetParams(self.executable, node, memset, self._context))
+            _done(driver.cuGraphExecMemsetNodeSetParams(self.executable, node, memset, self._context))
 
 
 def _captured(batch: CudaBatch, parameters: Parameters) -> tuple[Any, list[Any]]:
     """The graph of all steps, one after the other, and the node of each."""
-    (stream,) = done(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+    (stream,) = _done(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
     try:
         # What other threads do meanwhile is no part of it, and allowed to them.
-        done(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+        _done(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
         try:
             nodes = list(_nodes(batch, parameters, stream))
         finally:
             # Ends it in any case, also after an error.
             ended = driver.cuStreamEndCapture(stream)
-        (graph,) = done(ended)
+        (graph,) = _done(ended)
         return graph, nodes
     finally:
         driver.cuStreamDestroy(stream)
@@ -150,8 +136,17 @@ def _nodes(batch: CudaBatch, parameters: Parameters, stream: Any) -> Iterator[An
     parameters.use_stream(int(stream))
     for step in range(parameters.count):
         at = parameters.address + step * STEP_WORDS * _WORD_BYTES
-        done(batch.enqueue(at, 1, int(stream)))
-        _, _, _, nodes, *_ = done(capture_info(stream))
+        _done(batch.enqueue(at, 1, int(stream)))
+        _, _, _, nodes, *_ = _done(capture_info(stream))
         # What the next step will wait for: this one.
         (node,) = nodes
         yield node
+
+
+def _done(result: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The results of a driver call besides its status; RuntimeError when the status is a failure."""
+    status, *values = result
+    if (status,) != DONE:
+        _, text = driver.cuGetErrorString(status)
+        raise RuntimeError(f"{status.name}: {text.decode()}" if text else str(status.name))
+    return tuple(values)

@@ -304,14 +304,6 @@ def _loaded(result: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def done(result: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The results of a driver call besides its status; RuntimeError when the status is a failure."""
-    status, *values = result
-    if (status,) != DONE:
-        raise RuntimeError(_name(status))
-    return tuple(values)
-
-
 def _launched(result: tuple[Any]) -> None:
     if result != DONE:
         raise RuntimeError(_name(result[0]))

@@ -15,8 +15,8 @@ from autosched.kernels.kernel import Kernel
 from autosched.machine.deadline import Deadline
 from autosched.replaying.replay import log_paths
 from autosched.replaying.rivals import rivals_of
+from autosched.torch_compile.choosing.early_launches import with_early_launches
 from autosched.torch_compile.choosing.kernel_choices import Rivals, taken_cut, with_cut, with_rivals
-from autosched.torch_compile.choosing.launches_in_place import with_launches_in_place
 from autosched.torch_compile.choosing.library_choices import usable_ratios, with_libraries
 from autosched.torch_compile.choosing.place import Place, latencies_of_cuts, right
 from autosched.torch_compile.fallback import Call
@@ -102,6 +102,6 @@ class Chosen:
 def chosen(kernel: TracedKernel, place: Place, rivals: Rivals) -> Chosen:
     """Choose among the alternatives for every workload, in any cut, whose record has none yet."""
     found, replaced = with_rivals(kernel, place.part(_RIVALS), rivals)
-    found = with_launches_in_place(with_cut(with_libraries(found, place), place), place)
+    found = with_early_launches(with_cut(with_libraries(found, place), place), place)
     kernels = {key: k for key, k in found.by_key.items() if k.record is not kernel.by_key[key].record}
     return Chosen(found, kernels, tuple(replaced))

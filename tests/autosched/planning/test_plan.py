@@ -42,7 +42,7 @@ class Adding:
     batched: BatchLauncher | None = None
 
     constants = None
-    early = ahead = False
+    early = False
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ class AddingBatch:
             *given, out = (addresses[base] + offset for base, offset in launch.places)
             launch.launcher.kernel.launch([*reversed(given), out])
 
-    def graph(self, ahead: Any = ()) -> AddingBatch:
+    def graph(self) -> AddingBatch:
         self.launcher.captured += 1
         return self
 

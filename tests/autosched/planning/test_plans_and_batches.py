@@ -22,7 +22,7 @@ class Kernel:
 
     batched: Any
     constants = None
-    early = ahead = False
+    early = False
     order = (1, 0)
 
     def launch(self, addresses: Any, prepared: Any = ()) -> None:

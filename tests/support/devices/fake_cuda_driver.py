@@ -13,7 +13,7 @@ import torch
 from cuda.bindings import driver
 
 from autosched.backends.gpu import batch as cuda_batch
-from autosched.backends.gpu import enqueueing, tensor_maps, weights_ahead
+from autosched.backends.gpu import enqueueing, tensor_maps
 from autosched.backends.gpu import graph as cuda_graph
 from autosched.backends.gpu import launch as cuda_launch
 from autosched.backends.gpu.kernel import CudaKernel, TensorMap
@@ -72,10 +72,9 @@ class Function(str):
 
 @dataclass
 class Node:
-    """A step of a graph: a launch, or memory that is cleared. `after`: what it was told to wait for, if anything."""
+    """A step of a graph: a launch, or memory that is cleared."""
 
     what: Any
-    after: list[Node] | None = None
 
 
 class LaunchConfig(ctypes.Structure):
@@ -170,19 +169,6 @@ class FakeDriver:
     def cuStreamEndCapture(self, stream):
         return self._ok(self.captured)
 
-    def CUDA_KERNEL_NODE_PARAMS(self):
-        return SimpleNamespace()
-
-    def cuGraphAddKernelNode(self, graph, before, count, given):
-        assert count == len(before)
-        blocks, threads, parameters = given.gridDimX, given.blockDimX, self._parameters(given.func, given)
-        graph.append(Node(Launch(given.func, blocks, threads, 0, 0, 1, parameters), before))
-        return self._ok(graph[-1])
-
-    def _parameters(self, name, given):
-        pointers = (ctypes.c_void_p * self.parameter_counts[name]).from_address(given.kernelParams)
-        return [ctypes.c_uint64.from_address(p).value for p in pointers]
-
     def cuGraphInstantiate(self, graph, flags):
         return self._ok({id(node): node.what for node in graph})
 
@@ -193,7 +179,9 @@ class FakeDriver:
         return self._ok(SimpleNamespace(dst=0))
 
     def cuGraphExecKernelNodeSetParams(self, executable, node, given):
-        executable[id(node)] = replace(node.what, parameters=self._parameters(node.what.function, given))
+        pointers = (ctypes.c_void_p * len(node.what.parameters)).from_address(given.kernelParams)
+        values = [ctypes.c_uint64.from_address(p).value for p in pointers]
+        executable[id(node)] = replace(node.what, parameters=values)
         self.patched.append(id(node))
         return self._ok()
 
@@ -333,7 +321,7 @@ class FakeDriver:
 
 def installed(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     """A driver in the place of the real one, and a device that is none."""
-    fake = FakeDriver(driver, {"first": 5, "second": 5, "weights_ahead": 2})
+    fake = FakeDriver(driver, {"first": 5, "second": 5})
 
     def allocator(shape, strides, dtype, device):
         def allocate() -> torch.Tensor:
@@ -349,9 +337,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
         yield
         fake.device = before
 
-    for module in (cuda_launch, cuda_batch, cuda_graph, tensor_maps, weights_ahead):
+    for module in (cuda_launch, cuda_batch, cuda_graph, tensor_maps):
         monkeypatch.setattr(module, "driver", fake)
-    monkeypatch.setattr(weights_ahead, "_function", lambda: Function("weights_ahead"))
     monkeypatch.setattr(cuda_batch, "enqueueing", enqueueing.Enqueueing)
     monkeypatch.setattr(cuda_launch, "allocator", allocator)
     for module in (cuda_launch, cuda_batch, cuda_graph):

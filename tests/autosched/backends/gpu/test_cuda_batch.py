@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from autosched.backends.backend import PlacedLaunch, WeightsAhead
+from autosched.backends.backend import PlacedLaunch
 
 fake = pytest.importorskip("fake_cuda_driver", reason="needs cuda-bindings")
 cuda_launch = pytest.importorskip("autosched.backends.gpu.launch", reason="needs cuda-bindings")
@@ -229,25 +229,6 @@ def test_a_node_that_is_refused_raises_and_is_set_again_by_the_next_call(driver)
     wanted = enqueued(driver)
     graph(other)
     assert enqueued(driver) == wanted
-
-
-def test_a_graph_asks_for_weights_in_a_branch_of_its_own(driver):
-    """From whole vectors on, after a launch or at once; where weights move, so does what is asked for."""
-    wanted = [WeightsAhead(0, 1, 8, 2**20), WeightsAhead(-1, 2, 0, 2**20)]
-    batch, tensors = batch_of_two(driver), bases()
-    graph, given = batch.graph(wanted), [t.data_ptr() for t in tensors]
-    graph(given)
-    asked = [x for x in driver.launches if x.function == "weights_ahead"]
-    assert [x.parameters for x in asked] == [[given[1] + 16, 2**20 - 16], [given[2], 2**20 - 16]]
-    first, last = driver.captured[-2:]
-    # A launch of this program clears memory twice, and runs two kernels.
-    assert first.after == [driver.captured[3]]
-    assert last.after == []
-    other = [given[0], bases()[1].data_ptr(), *given[2:]]
-    driver.launches.clear()
-    graph(other)
-    asked = [x for x in driver.launches if x.function == "weights_ahead"]
-    assert [x.parameters[0] for x in asked] == [-(-(other[1] + 8) // 16) * 16, given[2]]
 
 
 def test_threads_may_call_a_graph_at_the_same_time(driver):

@@ -1,10 +1,10 @@
-"""Gain of other ways to launch: models by the same kernels in the same graph, launched early, with weights ahead.
+"""Gain of programmatic dependent launch: models by the same kernels in the same graph, launched early and as usual.
 
-python tests/figures/launches_in_place.py SUITE NAME [NAME …] [--seconds 60] [--trials 32] [--log LOG]
+python tests/figures/early_launch.py SUITE NAME [NAME …] [--seconds 60] [--trials 32] [--log LOG]
 
 SUITE is a file as `autosched bench models` takes it. Each model is tuned once in the mode "max-autotune", and then
-compiled from that log in each way, for all of its kernels; these are called in interleaved rounds and compared bit for
-bit. Atomic sums may differ in their last bits from call to call: such results are named.
+compiled twice from that log, with and without early launches, which are called in interleaved rounds and compared bit
+for bit. Atomic sums may differ in their last bits from call to call: such results are named.
 """
 
 from __future__ import annotations
@@ -35,18 +35,13 @@ from tuning_logs.text import duration_text
 _ROUNDS = 100
 
 
-# Early, and with weights ahead.
-_WAYS = {"as usual": (False, False), "early": (True, False), "ahead": (False, True), "both": (True, True)}
-
-
-def compiled(model: Callable[..., Any], inputs: list[Any], way: str, log: str) -> Callable[[], Any]:
+def compiled(model: Callable[..., Any], inputs: list[Any], early: bool, log: str) -> Callable[[], Any]:
     """A call of the model by what the log has, whose graphs are captured."""
 
     options = Options(mode="reduce-overhead", log=log)
     torch.compiler.reset()
     call = partial(torch.compile(model, backend=backend_of(options, lambda _: None)), *inputs)
-    early, ahead = _WAYS[way]
-    with patch.object(Kernel, "early", early), patch.object(Kernel, "ahead", ahead):
+    with patch.object(Kernel, "early", early):
         for _ in range(3):
             call()
     return call
@@ -57,17 +52,17 @@ def run(name: str, model: Callable[..., Any], inputs: list[Any], options: dict[s
     torch.compile(model, backend=backend_of(Options.of("max-autotune", options), lambda r: print(str(r)[:120])))(
         *inputs
     )
-    calls = {way: compiled(model, inputs, way, options["log"]) for way in _WAYS}
+    ways = {"early": True, "as usual": False}
+    calls = {way: compiled(model, inputs, early, options["log"]) for way, early in ways.items()}
     results = [[t.clone() for t in tree_leaves(call()) if isinstance(t, torch.Tensor)] for call in calls.values()]
-    usual, *others = results
+    same = all(map(torch.equal, *results))
     samples = interleaved(calls, _ROUNDS, BackToBackTimer())
-    print(f"{name}: as usual {duration_text(statistics.median(samples['as usual']))}", flush=True)
-    for (way, found), other in zip([*samples.items()][1:], others, strict=True):
-        interval = ratio_interval(samples["as usual"], found)
-        assert interval is not None
-        ratio = f"{paired_ratio(samples['as usual'], found):.3f} ({interval.low:.3f} to {interval.high:.3f})"
-        same = "are the same" if all(map(torch.equal, usual, other)) else "DIFFER"
-        print(f"  {way} {duration_text(statistics.median(found))}: {ratio}; results {same}", flush=True)
+    early, usual = samples["early"], samples["as usual"]
+    interval = ratio_interval(usual, early)
+    assert interval is not None
+    medians = ", ".join(f"{way} {duration_text(statistics.median(s))}" for way, s in samples.items())
+    ratio = f"{paired_ratio(usual, early):.3f} ({interval.low:.3f} to {interval.high:.3f})"
+    print(f"{name}: {medians}: {ratio}; results {'are the same' if same else 'DIFFER'}", flush=True)
 
 
 def main() -> int:
