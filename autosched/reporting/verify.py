@@ -159,7 +159,14 @@ def _timed(record: TuningRecord, against: Against) -> Verified:
         return Verified(record, "broken", f"{now.status}: {now.detail}")
     agreed = agreement(record, now.source, now.certificate.binary)
     verdict, reason = _compared(record.measurement, now, now.certificate, against)
-    return Verified(record, verdict, f"{reason}; {agreed.remark}", agreed, now.certificate)
+    card = _card(now.certificate), _card(record.measurement.certificate)
+    other = "; another card" if None not in card and card[0] != card[1] else ""
+    return Verified(record, verdict, f"{reason}; {agreed.remark}{other}", agreed, now.certificate)
+
+
+def _card(certificate: Certificate | None) -> str | None:
+    """The card's UUID; None where it is unknown."""
+    return certificate.device.uuid if certificate else None
 
 
 def _compared(then: Measurement, now: Measurement, certificate: Certificate, against: Against) -> tuple[Verdict, str]:

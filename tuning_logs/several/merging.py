@@ -112,12 +112,19 @@ def _identity(record: TuningRecord) -> Hashable:
 
 
 def _with_alternatives_of(record: TuningRecord, other: TuningRecord) -> TuningRecord:
-    """The record with the alternatives that another one of the same measurement has, and it does not."""
+    """The record with those alternatives and the certificate that another one of the same measurement alone has."""
     own, others = record.measurement, other.measurement
     known = {cut.name for cut in own.cuts}
-    cuts = (*own.cuts, *(cut for cut in others.cuts if cut.name not in known))
-    library, rival, early = own.library or others.library, own.rival or others.rival, own.early or others.early
-    return replace(record, measurement=replace(own, library=library, rival=rival, early=early, cuts=cuts))
+    measurement = replace(
+        own,
+        library=own.library or others.library,
+        rival=own.rival or others.rival,
+        early=own.early or others.early,
+        ahead=own.ahead or others.ahead,
+        cuts=(*own.cuts, *(cut for cut in others.cuts if cut.name not in known)),
+        certificate=own.certificate or others.certificate,
+    )
+    return replace(record, measurement=measurement)
 
 
 def _completeness(record: TuningRecord) -> tuple[bool, int, int]:

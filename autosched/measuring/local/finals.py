@@ -44,10 +44,9 @@ class Finals:
     @property
     def runner_up(self) -> int | None:
         """The number of the fastest of the others that took part longest; None without others."""
-        others = [number for number in self.latencies_s if number != self.winner]
-        if not others:
-            return None
-        return min(others, key=lambda n: (-len(self.latencies_s[n]), statistics.median(self.latencies_s[n])))
+        won = self.winner
+        others = {n: (-len(taken), statistics.median(taken)) for n, taken in self.latencies_s.items() if n != won}
+        return min(others, key=others.__getitem__, default=None)
 
 
 def hold(candidates: Sequence[int], rounds: int, contest: HoldContest) -> Finals:

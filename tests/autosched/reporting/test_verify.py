@@ -219,6 +219,15 @@ def test_where_the_library_lacks_the_operator_latencies_are_compared(judged: Cal
     assert "in too few rounds" in few.reason
 
 
+def test_another_card_than_the_recorded_one_is_told(judged: Callable[..., Verified]) -> None:
+    (made,) = now(1.5)
+    given = made.certificate
+    assert given is not None
+    other = dataclasses.replace(given, device=dataclasses.replace(given.device, uuid="GPU-2"))
+    assert "another card" not in judged(certified(recorded(1.5), given), now(1.5)).reason
+    assert judged(certified(recorded(1.5), other), now(1.5)).reason.endswith("; another card")
+
+
 def test_what_cannot_be_timed_is_broken_and_what_does_not_fit_is_unfit(judged: Callable[..., Verified]) -> None:
     assert judged(recorded(1.5), None).verdict == "broken"
     wrong = judged(recorded(1.5), [Measurement("wrong_result", detail="made up")])
