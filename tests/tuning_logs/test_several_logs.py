@@ -66,7 +66,7 @@ def test_of_two_copies_the_one_with_alternatives_stays() -> None:
 
 def test_every_kind_of_alternative_and_a_certificate_of_any_copy_stay() -> None:
     one = Alternative("a", 1.0, 1.0, 1.0)
-    parts = (dict.fromkeys(("library", "rival"), one), dict.fromkeys(("early", "ahead"), one))
+    parts = (dict.fromkeys(("library", "rival"), one), {"early": one})
     first, second = (dataclasses.replace(at(1.0, 16), measurement=Measurement("ok", (1e-3,), **part)) for part in parts)
     third = certified(at(1.0, 16), certificate())
     for given in ([first, second, third], [third, second, first]):

@@ -120,7 +120,6 @@ def _with_alternatives_of(record: TuningRecord, other: TuningRecord) -> TuningRe
         library=own.library or others.library,
         rival=own.rival or others.rival,
         early=own.early or others.early,
-        ahead=own.ahead or others.ahead,
         cuts=(*own.cuts, *(cut for cut in others.cuts if cut.name not in known)),
         certificate=own.certificate or others.certificate,
     )
