@@ -90,8 +90,9 @@ def _on_cpu(copied: fx.Node, constants: Mapping[str, Any]) -> Tensor | None:
     """The constant of one element that a node copies; None for others, and where it is not at hand."""
     (given,) = copied.all_input_nodes
     made = constants.get(given.name)
-    here = isinstance(made, Tensor) and not isinstance(made, FakeTensor) and made.device.type == "cpu"
-    return made if here and made.numel() == 1 and made.layout is torch.strided else None
+    if not isinstance(made, Tensor) or isinstance(made, FakeTensor) or made.layout is not torch.strided:
+        return None
+    return made if made.device.type == "cpu" and made.numel() == 1 else None
 
 
 def without_copies_of_arguments(graph: fx.Graph) -> None:
