@@ -14,6 +14,7 @@ from torch import Tensor
 from autosched.machine.garbage import without_collections
 from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.callables.function import TracedFunction, Written
+from autosched.tracing.callables.whole_weights import with_whole_weights
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Static, Weights, capture
 from autosched.tracing.capture.closed_over import name_of
 from autosched.tracing.capture.graph_nodes import is_convolution
@@ -228,7 +229,7 @@ def _functions(
             name=name,
             function=function,
             leaves=tuple(translation.leaves),
-            steps=tuple(steps),
+            steps=with_whole_weights(steps, cut.way.results),
             results=tuple(cut.way.results[:count]),
             stored=tuple(cut.partition.stored_as(r) for r in cut.way.results[:count]),
             structure=captured.structure,
