@@ -20,6 +20,7 @@ from autosched.kernels.kernel import Kernel
 from autosched.machine import memory
 from search_spaces import TileProgram
 from search_spaces.programs.changed_elements import storing_changes
+from search_spaces.programs.statements import Gather, Load, statements
 from search_spaces.workloads.dtypes import is_integer
 
 _log = logging.getLogger(__name__)
@@ -29,13 +30,24 @@ Places = Mapping[int, tuple[int, int]]
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+# Backends whose kernels may read and write the same element. Those in CUDA C++ and LLVM's IR tell the compiler that
+# pointers are of distinct memory, and the latter compute elements twice at the end of a dimension.
+_MAY_ALIAS = ("triton",)
+
+
+def may_alias(kernel: Kernel) -> bool:
+    """True for a kernel that may read and write the same element."""
+    return kernel.record.backend in _MAY_ALIAS
+
+
 def storing_in_place(kernel: Kernel, places: Places) -> Kernel | None:
     """The kernel for outputs in the memory of inputs, of which their elements use at most themselves.
 
-    None where it has to store all elements, which it may do there as well.
+    None where it has to store all elements, or would read some of that memory and may not. What may alias can store all
+    elements there as well.
     """
     changing = _program(kernel, places)
-    if changing is None:
+    if changing is None or not (may_alias(kernel) or _reads_none(changing, kernel, places)):
         return None
     # Code is loaded on the current device.
     with torch.cuda.device(kernel.device) if kernel.device.type == "cuda" else nullcontext():
@@ -63,6 +75,13 @@ def _program(kernel: Kernel, places: Places) -> TileProgram | None:
         unchanged = [name for name, n in zip(names, kernel.order, strict=False) if places.get(n, (-1, 0))[0] == output]
         made = storing_changes(made, names[inputs + output], unchanged) or made
     return None if made is program else made
+
+
+def _reads_none(program: TileProgram, kernel: Kernel, places: Places) -> bool:
+    """True if a program reads nothing of the inputs in whose memory outputs lie."""
+    inputs = {b.name for b, n in zip(program.given, kernel.order, strict=False) if n in places}
+    body = [s for part in program.kernels for s in statements(part.body)]
+    return not any(s.buffer in inputs for s in body if isinstance(s, (Load, Gather)))
 
 
 def _agree(kernel: Kernel, made: Kernel, places: Places) -> bool:

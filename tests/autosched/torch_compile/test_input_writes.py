@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import autosched
 from autosched.backends import Artefact
 from autosched.kernels import in_place
-from autosched.torch_compile import composition, direct_writes, graph_compiler
+from autosched.torch_compile import composition, graph_compiler
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.input_writes import write_back
 from autosched.torch_compile.options import Options
@@ -325,7 +325,7 @@ def test_elements_that_are_read_where_they_are_stored_need_no_copy(
     function: Callable[..., Any], copied: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By kernels whose elements are computed once at these sizes, as Triton's are at any."""
-    monkeypatch.setattr(direct_writes, "_MAY_ALIAS", ("llvm",))
+    monkeypatch.setattr(in_place, "_MAY_ALIAS", ("llvm",))
     called, _ = compiled(function)
     x = torch.randn(64, 64)
     check(function, called, [x, x + 1] if function is accumulated else [x, x[:1], torch.tensor([5])])
@@ -363,7 +363,7 @@ def storing_changes(monkeypatch: pytest.MonkeyPatch) -> list[InPlace]:
         made.append(InPlace(program))
         return made[-1]
 
-    monkeypatch.setattr(direct_writes, "_MAY_ALIAS", ("llvm",))
+    monkeypatch.setattr(in_place, "_MAY_ALIAS", ("llvm",))
     monkeypatch.setattr(in_place, "build", build)
     monkeypatch.setattr(in_place, "load", load)
     return made
@@ -394,13 +394,24 @@ def grown_where_negative(cache: Tensor, entry: Tensor, position: Tensor) -> Tens
 @pytest.mark.parametrize(
     "function", [only_entered, entered_by_halves, entered_twice, entered_into_rows, grown_where_negative]
 )
+@pytest.mark.parametrize("aliases", [("llvm",), ()], ids=["may alias", "may not"])
 def test_only_what_changes_is_stored(
-    function: Callable[..., Any], copied: list[int], storing_changes: list[InPlace]
+    function: Callable[..., Any],
+    aliases: tuple[str, ...],
+    copied: list[int],
+    storing_changes: list[InPlace],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(in_place, "_MAY_ALIAS", aliases)
     called, _ = compiled(function)
     for at in (5, 0, 30):
         x = torch.randn(64, 64)
         check(function, called, [x, x[:1], torch.tensor([at])])
+    if function is grown_where_negative and not aliases:
+        # It reads what it stores to.
+        assert copied
+        assert not storing_changes
+        return
     (kernel,) = storing_changes
     # The first is compared with the kernel of all elements.
     assert kernel.calls == 1 + 9
@@ -460,7 +471,7 @@ def test_threads_enter_into_caches_of_their_own(storing_changes: list[InPlace]) 
 def test_elements_that_are_read_for_another_result_too_are_copied(
     function: Callable[..., Any], copied: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct_writes, "_MAY_ALIAS", ("llvm",))
+    monkeypatch.setattr(in_place, "_MAY_ALIAS", ("llvm",))
     called, _ = compiled(function)
     x = torch.randn(64, 64)
     check(function, called, [x, x[:1], torch.tensor([5])] if function is entered else [x, x + 1])
