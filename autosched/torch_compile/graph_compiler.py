@@ -28,7 +28,7 @@ from autosched.torch_compile.parts import Choice, Fallbacks, Part, parts_of, rep
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
-from autosched.torch_compile.shared_weights import Sharing, copied_bytes
+from autosched.torch_compile.shared_weights import Sharing
 from autosched.torch_compile.threads import warn_of_threads, why_other_threads
 from autosched.torch_compile.tuning.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.tuning.tuning_process import TuningWork
@@ -350,7 +350,7 @@ def _within_memory(
     `times`: how often each is in the graph.
     """
     made = {key: k for key, k in kernels.items() if isinstance(k, TracedKernel)}
-    copied = sharing.copied_bytes(made) if sharing else {key: copied_bytes(k, times[key]) for key, k in made.items()}
+    copied = sharing.copied_bytes(made) if sharing else {key: times[key] * k.rewritten_bytes for key, k in made.items()}
     rewritten = {key: made[key] for key, n in copied.items() if n}
     needed = sum(copied.values())
     free = free_bytes(next(iter(rewritten.values())).device) if rewritten else None

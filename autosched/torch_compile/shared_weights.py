@@ -18,11 +18,6 @@ from autosched.tracing.values.values import Prepared, Value
 _COMPUTED = "its elements or strides are not those of whole weights next to each other"
 
 
-def copied_bytes(kernel: TracedKernel, times: int) -> int:
-    """Bytes of values of weights that rewrites have prepared, in memory of their own; of so many equal segments."""
-    return times * sum(v.bytes for v in _prepared(kernel))
-
-
 @dataclass(frozen=True)
 class Sharing:
     """Weights of a graph that kernels read joined where they lie so; `moves`: they are moved there, if they can be."""

@@ -12,6 +12,7 @@ from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.preparing import with_prepared
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.rewriting.terms import Operations, numbered, with_operands
+from autosched.tracing.rewriting.texts import formulas
 from autosched.tracing.translation.translate import DefectWarning
 from autosched.tracing.values.values import Leaf, Value, View
 
@@ -41,10 +42,11 @@ class Rewrite:
         return tuple(own or dict.fromkeys(line for each in self.needs for line in each.lines))
 
     def __str__(self) -> str:
-        """`norm into product (model.py:7: y = norm(x) @ w): before → after`."""
-        (before, _), *_ = self.match.pairs
+        """`norm into product (model.py:7: y = norm(x) @ w): before → after` of its first value."""
+        (before, after), *_ = self.match.pairs
         first, *others = self.lines or [f"{list(before.shape)} {before.dtype}"]
-        return f"{self.rule.name} ({first}{f', and {len(others)} more' * bool(others)}): {self.rule.text}"
+        place = f"{first}{f', and {len(others)} more' * bool(others)}"
+        return f"{self.rule.name} ({place}): {formulas(before, after)}"
 
 
 @dataclass(frozen=True, eq=False)

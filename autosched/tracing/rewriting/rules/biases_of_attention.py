@@ -105,7 +105,6 @@ def _with_a_returned_average(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="biases of attention",
-    text="softmax(q·(x·W + b)ᵀ) → softmax(q·(x·W)ᵀ), P·(x·W + b)·O + c → P·(x·W)·O + (b·O + c)",
     exactness="folded",
     matches=_matches,
     example=_example,

@@ -119,7 +119,6 @@ def _returned(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="shifts of softmax",
-    text="softmax(q · (k + b)) → softmax(q · k)",
     exactness="reassociated",
     matches=_matches,
     example=_example,

@@ -327,8 +327,7 @@ def test_alternatives_of_equal_terms_are_listed_once() -> None:
     other = pointwise(lambda e: div(e, Literal(2.0)), x)
     pairs = (outer, times(x, 2.0)), (inner, other)
     rules = [
-        Rule(f"rule {n}", "", "same", lambda _, pair=pair: [Match((pair,))], lambda _: [])
-        for n, pair in enumerate(pairs)
+        Rule(f"rule {n}", "same", lambda _, pair=pair: [Match((pair,))], lambda _: []) for n, pair in enumerate(pairs)
     ]
     whole, within = alternatives([outer], rules)
     assert whole.results[0].operands == (x,)

@@ -196,7 +196,7 @@ def experts(apart: bool) -> list[Value]:
 @pytest.mark.parametrize("apart", [True, False])
 def test_a_wrong_batch_is_caught(wrong: Callable[[Match], Match], apart: bool) -> None:
     assert why_wrong(RULE, experts(apart)) is None
-    planted = Rule("planted", "", "same", lambda equalities: map(wrong, RULE.matches(equalities)), lambda sizes: [])
+    planted = Rule("planted", "same", lambda equalities: map(wrong, RULE.matches(equalities)), lambda sizes: [])
     assert matches(planted, experts(apart))
     assert why_wrong(planted, experts(apart)) is not None
 

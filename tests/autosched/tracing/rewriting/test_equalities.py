@@ -126,7 +126,7 @@ def test_without_rewrites_results_have_the_same_elements(made: Terms) -> None:
 def test_results_are_found_also_where_equalities_are_cyclic(made: Terms) -> None:
     """Merged terms of which one is computed from the other, in any way."""
     equalities = merged(made.values, made.merges)
-    rule = Rule("any", "", "same", lambda _: [], lambda _: [])
+    rule = Rule("any", "same", lambda _: [], lambda _: [])
     for pairs in (made.merges, [pair[::-1] for pair in made.merges]):
         other = alternative(made.values, equalities, [Rewrite(rule, Match((pair,))) for pair in pairs])
         results = made.values if other is None else other.results
@@ -144,7 +144,7 @@ def growing(equalities: Equalities) -> list[Match]:
 @given(terms())
 @settings(max_examples=10, deadline=None)
 def test_what_rules_add_is_bounded(made: Terms) -> None:
-    rule = Rule("growing", "", "same", growing, lambda _: [])
+    rule = Rule("growing", "same", growing, lambda _: [])
     equalities, _ = rewrites_of(made.values, [rule] * 40)
     assert len(equalities) <= len(made.values) + 2000 + 2
     for other in alternatives(made.values, [rule]):
@@ -157,7 +157,7 @@ def exponential_of_negated(x: Value) -> Value:
 
 def rule_of(name: str, *pairs: tuple[Value, Value]) -> Rule:
     """A rule that knows some equal values once they are there."""
-    return Rule(name, "", "same", lambda known: [Match((p,)) for p in pairs if p[0] in known], lambda _: [])
+    return Rule(name, "same", lambda known: [Match((p,)) for p in pairs if p[0] in known], lambda _: [])
 
 
 def names(other: Alternative) -> str:
