@@ -80,8 +80,8 @@ def test_what_is_too_large_becomes_what_it_becomes_in_pytorch(name: str) -> None
     beside = LARGEST[name] * np.linspace(0.99, 1.15, 4001)
     beyond = np.concatenate([beside, LARGEST[name] * np.logspace(0, 30, 4001), [np.inf, np.nan]]).astype(np.float32)
     given = np.concatenate([beyond, -beyond])
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        values = torch.from_numpy(given).to(dtype)
+    for source in (torch.float32, torch.bfloat16, torch.float16):
+        values = torch.from_numpy(given).to(source)
         expected = values.to(torch_dtype(name)).float().numpy()
         np.testing.assert_array_equal(round_to(values.float().numpy(), name), expected)
 
