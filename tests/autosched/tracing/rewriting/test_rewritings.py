@@ -1,4 +1,4 @@
-"""Functions computed in other ways: every alternative's kernels compute what the function does."""
+"""Functions computed in other ways: every rewriting's kernels compute what the function does."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from autosched.tracing.callables.identity import key_of
 from autosched.tracing.callables.preparation import Preparation
 from autosched.tracing.callables.stored import as_bytes, from_bytes
 from autosched.tracing.fusion.partition import Step
-from autosched.tracing.rewriting.alternatives import alternatives
 from autosched.tracing.rewriting.evaluation import prepared
 from autosched.tracing.rewriting.examples import leaf, pointwise
+from autosched.tracing.rewriting.rewritings import rewritings
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.values.values import Fallback, Joined, Prepared, Value
 from program_check import places
@@ -329,6 +329,6 @@ def test_alternatives_of_equal_terms_are_listed_once() -> None:
     rules = [
         Rule(f"rule {n}", "same", lambda _, pair=pair: [Match((pair,))], lambda _: []) for n, pair in enumerate(pairs)
     ]
-    whole, within = alternatives([outer], rules)
+    whole, within = rewritings([outer], rules)
     assert whole.results[0].operands == (x,)
     assert within.results[0].operands[0] is not inner
