@@ -42,7 +42,7 @@ def _of_weight(read: MemoryView) -> MemoryView:
         return read
     end = read.offset + sum((n - 1) * stride for n, stride in zip(read.shape, read.strides, strict=True))
     for constant, piece in zip(read.value.constants, layout.pieces, strict=True):
-        if piece.begin <= read.offset and end < piece.begin + piece.size and len(layout.pieces) > 1:
+        if piece.begin <= read.offset and end < piece.begin + piece.size:
             return replace(read, value=constant, offset=read.offset - piece.begin)
     return read
 
