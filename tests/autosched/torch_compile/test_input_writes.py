@@ -375,6 +375,11 @@ def entered_with_duplicates(cache: Tensor, entry: Tensor, position: Tensor) -> T
     return cache.sum(0)
 
 
+def entered_as_exponentials(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
+    cache.index_copy_(0, position, entry.exp())
+    return entry * 2
+
+
 def entered_twice(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
     cache.index_copy_(0, position, entry)
     cache.index_copy_(0, position + 1, entry * 2)
@@ -454,6 +459,29 @@ def test_a_kernel_that_stores_other_values_than_its_whole_is_not_used(
     called, _ = compiled(only_entered)
     check(only_entered, called, [torch.randn(64, 64), torch.randn(1, 64), torch.tensor([5])])
     assert storing_changes
+
+
+@pytest.mark.parametrize(("rounds", "copies"), [(True, False), (False, True)], ids=["in a last bit", "by far"])
+def test_elements_that_change_may_be_rounded_otherwise(
+    rounds: bool, copies: bool, copied: list[int], storing_changes: list[InPlace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a compiler that contracts a formula in one kernel and not in the other."""
+    usual = InPlace.launch
+
+    def otherwise(kernel: InPlace, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
+        output = next(a for b, a in zip(kernel._program.given, addresses, strict=True) if b.role == "output")
+        memory = array(next(b for b in kernel._program.given if b.role == "output"), output)
+        before = memory.copy()
+        usual(kernel, addresses, prepared)
+        changed = memory != before
+        memory[changed] = np.nextafter(memory[changed], np.float32(9.0)) if rounds else memory[changed] * 1.01
+
+    monkeypatch.setattr(InPlace, "launch", otherwise)
+    monkeypatch.setattr(in_place, "_MAY_ALIAS", ())
+    called, _ = compiled(entered_as_exponentials)
+    check(entered_as_exponentials, called, [torch.randn(64, 64), torch.randn(1, 64), torch.tensor([5])])
+    assert storing_changes
+    assert bool(copied) == copies
 
 
 def test_threads_enter_into_caches_of_their_own(storing_changes: list[InPlace]) -> None:
