@@ -299,7 +299,7 @@ def test_rewrites_whose_cost_is_far_above_the_least_are_named_and_not_measured()
     found = traced.worth_measuring
     assert not any(cut.rewrites for cut in found.cuts)
     (text,) = found.refused
-    assert text.startswith("refused: products of one operand (test_alternatives.py:")
+    assert text.startswith("refused: products of one operand (test_rewritings.py:")
     assert text.endswith("estimated at 5.00 of the least cost")
 
 
