@@ -81,7 +81,7 @@ def compared(results: Sequence[Value], tensors: dict[Value, Tensor], numerics: N
 
 
 @pytest.mark.parametrize("special", [False, True])
-def test_alternatives_of_random_functions_have_the_same_elements(special: bool) -> None:
+def test_rewritings_of_random_functions_have_the_same_elements(special: bool) -> None:
     found = 0
     for seed in SEEDS:
         values = Values.of(seed)

@@ -319,7 +319,7 @@ def times(x: Value, number: float) -> Value:
     return pointwise(lambda e: mul(e, Literal(number)), x)
 
 
-def test_alternatives_of_equal_terms_are_listed_once() -> None:
+def test_rewritings_of_equal_terms_are_listed_once() -> None:
     """A value that is replaced as a whole, whether or not it is replaced within as well."""
     x = leaf("x", (4,))
     inner = times(x, 0.5)
