@@ -145,7 +145,13 @@ class Measurement:
     @property
     def alternatives(self) -> tuple[Alternative, ...]:
         """Alternatives that were timed."""
-        return (*filter(None, (self.library, self.rival, self.early)), *self.cuts)
+        return tuple(alternative for _, alternative in self.named_alternatives)
+
+    @property
+    def named_alternatives(self) -> tuple[tuple[str, Alternative], ...]:
+        """Alternatives that were timed, each with the name of its member, which is "cut" for all cuts."""
+        found = ((name, getattr(self, name)) for name in ALTERNATIVES)
+        return (*((name, one) for name, one in found if one is not None), *(("cut", cut) for cut in self.cuts))
 
     def with_cut(self, cut: Alternative) -> Measurement:
         """The same with a comparison of two cuts, in the place of an earlier one of these."""

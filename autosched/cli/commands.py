@@ -39,6 +39,7 @@ from autosched.cli.arguments import (
 )
 from autosched.cli.ask_tell import serve
 from autosched.cli.predict import model_app, predict_command
+from autosched.cli.reports import report_command, watch_command
 from autosched.cli.simulate import simulate_command
 from autosched.cli.stability import stability_command
 from autosched.cli.tune_many import tune_many_command
@@ -170,6 +171,8 @@ app.command("certificate")(trust.certificate_command)
 app.command("verify")(trust.verify_command)
 app.command("simulate")(simulate_command)
 app.command("stability")(stability_command)
+app.command("report")(report_command)
+app.command("watch")(watch_command)
 
 
 @app.command("ask-tell")

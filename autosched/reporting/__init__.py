@@ -1,4 +1,4 @@
-"""Reports on logs: certificates, and the verification of winners.
+"""Reports on logs: certificates, the verification of winners, an HTML file, a search under way in a terminal.
 
-Imports `measuring`, `backends` and what stands below them; knows nothing of searches.
+Imports `tuning` and what stands below it; runs no search.
 """

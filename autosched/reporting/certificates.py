@@ -18,11 +18,12 @@ def certificate_text(record: TuningRecord) -> str:
     title = f"{record.subject.label} on {record.target.label}, {policy_text(record.provenance.policy)}"
     if certificate is None:
         return f"{title}\n  no certificate: its finals were held by an earlier version, or elsewhere"
-    lines = [*table_lines(list(_facts(record, certificate))), *_rounds(certificate)]
+    lines = [*table_lines(list(certificate_facts(record, certificate))), *_rounds(certificate)]
     return "\n".join([title, *(f"  {line}" for line in lines)])
 
 
-def _facts(record: TuningRecord, certificate: Certificate) -> Iterator[tuple[str, str]]:
+def certificate_facts(record: TuningRecord, certificate: Certificate) -> Iterator[tuple[str, str]]:
+    """Names and texts of everything but the pairs."""
     results, device = certificate.results, certificate.device
     yield "schedule", f"{certificate.schedule}  {record.backend}: {record.schedule.one_line}"
     yield "source", certificate.source or _UNKNOWN

@@ -22,13 +22,23 @@ def winners(log: str | os.PathLike[str] | None, select: Sequence[str] = ()) -> l
         InputError: there is no such log.
         LogError: it cannot be read.
     """
-    if isinstance(select, str):
-        raise InputError(f"select={select!r}; expected a list of texts")
+    check_select(select)
     tasks: dict[tuple[str, str, str], list[TuningRecord]] = {}
     for record in records_at(user_log_path() if log is None else Path(log).expanduser()):
         tasks.setdefault((*record.key, record.provenance.policy), []).append(record)
     found = [best for records in tasks.values() if (best := best_of(records))]
-    return [r for r in found if not select or any(s == r.subject.key or s in named(r) for s in select)]
+    return [record for record in found if is_selected(record, select)]
+
+
+def check_select(select: object) -> None:
+    """Raise InputError for a text in the place of a list of them."""
+    if isinstance(select, str):
+        raise InputError(f"select={select!r}; expected a list of texts")
+
+
+def is_selected(record: TuningRecord, select: Sequence[str]) -> bool:
+    """True if one of the texts is its workload's key, or within its name; without any, always."""
+    return not select or any(text == record.subject.key or text in named(record) for text in select)
 
 
 def named(record: TuningRecord) -> str:

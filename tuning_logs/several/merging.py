@@ -43,11 +43,21 @@ def merge(logs: Sequence[Path], to: Path) -> Merged:
 
 
 def records_at(path: Path) -> list[TuningRecord]:
-    """The records of a log that must be there, or of all compressed logs in a folder, such as those that ship.
+    """The records of `logs_at`.
 
     Raises:
         InputError: there is none.
         LogError: it is no tuning log, or one of which no record can be read.
+    """
+    return [record for log in logs_at(path) for record in log.readable()]
+
+
+def logs_at(path: Path) -> list[TuningLog]:
+    """A log that must be there, or all compressed logs in a folder, such as those that ship.
+
+    Raises:
+        InputError: there is none.
+        LogError: it is no tuning log.
     """
     files = sorted(path.rglob(f"*{PACKED_SUFFIX}")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
@@ -55,7 +65,7 @@ def records_at(path: Path) -> list[TuningRecord]:
     logs = [TuningLog(file) for file in files]
     for log in logs:
         log.check_is_log()
-    return [record for log in logs for record in log.readable()]
+    return logs
 
 
 def merged(records: Iterable[TuningRecord]) -> list[TuningRecord]:
