@@ -173,6 +173,7 @@ NUMBERS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("mask", MASKS)
 def test_masks_hide_no_shift(mask: str) -> None:
+    torch.manual_seed(0)
     q, k, b = torch.randn(2, 8, 4), torch.randn(2, 16, 4), torch.randn(4)
 
     def function(q: Tensor, k: Tensor, b: Tensor) -> Tensor:
@@ -180,7 +181,9 @@ def test_masks_hide_no_shift(mask: str) -> None:
 
     cuts = cuts_by(SHIFTS, function, q, k, b)
     assert cuts
-    torch.testing.assert_close(computed(cuts[0])(q, k, b), function(q, k, b), rtol=2e-3, atol=1e-4)
+    # Scores below 32 are off by 2^-11 of it on either side, and weights by that factor.
+    tolerance = {"rtol": 4e-2, "atol": 1e-4} if "float16" in mask else {}
+    torch.testing.assert_close(computed(cuts[0])(q, k, b), function(q, k, b), **tolerance)
 
 
 @pytest.mark.parametrize("mask", NUMBERS)
