@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import subprocess
-import sys
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -292,32 +289,6 @@ def test_closing_ends_the_workers_and_the_next_search_starts_others() -> None:
     second = local_measurer(CPU)
     (found,) = second.measure(ops.softmax(16, 32), drawn(ops.softmax(16, 32), 1))
     assert found.ok
-
-
-SCRIPT = """
-import autosched
-from autosched.measuring.session import local_measurer
-autosched.tune(autosched.ops.gelu_scale(512), "cpu", 2, log="log.jsonl")
-print(*local_measurer(autosched.cpu_target()).pids)
-"""
-
-
-def test_the_workers_end_with_a_process_that_does_not_end_them(tmp_path: Path) -> None:
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), *sys.path]))
-    ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    pids = [int(pid) for pid in ran.stdout.split()]
-    assert len(pids) >= 2
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_the_server_of_workers_outlives_the_thread_that_asked_for_it_first() -> None:

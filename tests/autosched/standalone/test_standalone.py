@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from autosched.standalone.file import traced_text, workload_text
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.tuned import Tuned
 from best_spaces import build
-from isolated_python import IsolatedPython
+from isolated_python import isolated
 from needed import needs_gpu
 from row_kinds import kind_of
 from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload, ops
@@ -68,21 +67,9 @@ def interpreted(text: str, function: str, inputs: list[Tensor], folder: Path) ->
 
 def _run(arguments: list[str], check: bool = True) -> subprocess.CompletedProcess[str]:
     # Isolated: neither PYTHONPATH nor the working directory leads to the package.
-    done = _isolated_python().run(arguments)
+    done = isolated(*arguments)
     assert not check or done.returncode == 0, done.stderr
     return done
-
-
-@functools.cache
-def _isolated_python() -> IsolatedPython:
-    return IsolatedPython()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _ended() -> Iterator[None]:
-    yield
-    _isolated_python().close()
-    _isolated_python.cache_clear()
 
 
 def row_scores() -> Workload:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from autosched.backends.gpu.kernel import CudaKernel, TensorMap, Window
 from autosched.standalone import cuda_kernels
 from autosched.standalone.file import traced_text, workload_text
 from autosched.standalone.tuned import Tuned
-from isolated_python import IsolatedPython
+from isolated_python import isolated
 from needed import needs_gpu
 from search_spaces import Target, Workload, ops, target_named
 from tuning_logs import Measurement, Provenance, TuningRecord
@@ -52,54 +51,47 @@ def tuned(workload: Workload, target: Target = H200, backend: str = "cuda") -> T
     return Tuned.of(record, schedule, workload)
 
 
-@pytest.fixture(scope="module")
-def isolated() -> Iterator[IsolatedPython]:
-    python = IsolatedPython()
-    yield python
-    python.close()
-
-
-def compiled(isolated: IsolatedPython, text: str, variable: str, capability: int, folder: Path) -> str:
+def compiled(text: str, variable: str, capability: int, folder: Path) -> str:
     """What a process without autosched says when it compiles the source of a file for such devices."""
     ast.parse(text, feature_version=(3, 10))
     file = folder / "standing_alone.py"
     file.write_text(text, encoding="utf-8")
-    done = isolated.run(["-c", _COMPILE, str(file), variable, str(capability)])
+    done = isolated("-c", _COMPILE, str(file), variable, str(capability))
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
-def test_the_source_in_a_file_is_compiled_without_autosched(isolated: IsolatedPython, tmp_path: Path) -> None:
+def test_the_source_in_a_file_is_compiled_without_autosched(tmp_path: Path) -> None:
     text = workload_text(tuned(ops.softmax(64, 1000)))
     assert "import triton" not in text
     assert "Needs PyTorch and cuda-bindings with NVRTC." in text
-    assert compiled(isolated, text, "MAX_SUM_64", 90, tmp_path) == r"b'\x7fELF'"
+    assert compiled(text, "MAX_SUM_64", 90, tmp_path) == r"b'\x7fELF'"
 
 
-def test_dots_of_one_architecture_alone_are_not_compiled_for_another(isolated: IsolatedPython, tmp_path: Path) -> None:
+def test_dots_of_one_architecture_alone_are_not_compiled_for_another(tmp_path: Path) -> None:
     one = tuned(product := ops.matmul(512, 512, 512, dtype="float16"))
     starts = spaces.build(product, H200, [CudaBackend()]).seeds()
     text = workload_text(replace(one, schedule=next(s for s in starts if s.knobs["specialize"] != "none")))
     expected = "the GPU has compute capability 10.0; expected 9.0"
-    assert compiled(isolated, text, "DOT_512X512", 100, tmp_path) == expected
+    assert compiled(text, "DOT_512X512", 100, tmp_path) == expected
 
 
-def test_other_code_for_hopper_is_compiled_for_what_came_after(isolated: IsolatedPython, tmp_path: Path) -> None:
+def test_other_code_for_hopper_is_compiled_for_what_came_after(tmp_path: Path) -> None:
     text = workload_text(tuned(ops.softmax(64, 1000)))
-    assert compiled(isolated, text, "MAX_SUM_64", 100, tmp_path) == r"b'\x7fELF'"
+    assert compiled(text, "MAX_SUM_64", 100, tmp_path) == r"b'\x7fELF'"
 
 
-def test_code_for_an_older_architecture_is_compiled_for_the_device(isolated: IsolatedPython, tmp_path: Path) -> None:
+def test_code_for_an_older_architecture_is_compiled_for_the_device(tmp_path: Path) -> None:
     text = workload_text(tuned(ops.softmax(64, 1000), target_named("v100")))
-    assert compiled(isolated, text, "MAX_SUM_64", 90, tmp_path) == r"b'\x7fELF'"
+    assert compiled(text, "MAX_SUM_64", 90, tmp_path) == r"b'\x7fELF'"
 
 
-def test_a_file_for_volta_asks_for_the_last_compiler_that_knows_it(isolated: IsolatedPython, tmp_path: Path) -> None:
+def test_a_file_for_volta_asks_for_the_last_compiler_that_knows_it(tmp_path: Path) -> None:
     """The one of CUDA 13 is here, and the usual one."""
     text = workload_text(tuned(ops.softmax(64, 1000), target_named("v100")))
     assert "Needs PyTorch and cuda-bindings 12 with NVRTC 12." in text
     expected = "NVRTC 13 has left out the GPU; expected cuda-bindings 12 with NVRTC 12"
-    assert compiled(isolated, text, "MAX_SUM_64", 70, tmp_path) == expected
+    assert compiled(text, "MAX_SUM_64", 70, tmp_path) == expected
 
 
 def test_kernels_of_two_backends_stand_in_one_file() -> None:

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 import autosched
 from autosched.torch_compile import export_model as export_module
 from autosched.tracing import TracedFunction
-from isolated_python import IsolatedPython
+from isolated_python import isolated
 from needed import needs_gpu
 from search_spaces import InputError, Workload
 from untuned_files import by_pointers, tuned
@@ -118,18 +117,11 @@ def _kernel(workload: Workload) -> Any:
     return tuned(workload)
 
 
-@pytest.fixture(scope="module")
-def isolated() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    process = IsolatedPython()
-    yield lambda *arguments: process.run([*arguments])
-    process.close()
-
-
 def exported(model: Any, inputs: tuple[Any, ...], folder: Path) -> Path:
     return autosched.export_model(model, *inputs, path=folder / "standing_alone.py", target="h200")
 
 
-def run(isolated: Any, path: Path, name: str, states: list[Any], calls: list[Any]) -> tuple[list[Any], list[Any], str]:
+def run(path: Path, name: str, states: list[Any], calls: list[Any]) -> tuple[list[Any], list[Any], str]:
     """The results of every state's calls, the states afterwards, and what the self-test prints."""
     torch.save((states, calls), path.with_name("given"))
     done = isolated("-c", _CALL, str(path), name, str(path.with_name("given")), str(path.with_name("made")))
@@ -138,10 +130,10 @@ def run(isolated: Any, path: Path, name: str, states: list[Any], calls: list[Any
     return results, after, done.stdout
 
 
-def test_a_model_computes_with_any_state_and_writes_its_caches(isolated: Any, tmp_path: Path) -> None:
+def test_a_model_computes_with_any_state_and_writes_its_caches(tmp_path: Path) -> None:
     path = exported(decoder(0), INPUTS, tmp_path)
     models, calls = [decoder(0), decoder(1)], [INPUTS, (INPUTS[0] + 2, INPUTS[1] + 3, True)]
-    results, states, printed = run(isolated, path, "Decoder", [m.state_dict() for m in models], calls)
+    results, states, printed = run(path, "Decoder", [m.state_dict() for m in models], calls)
     for model, made, state in zip(models, results, states, strict=True):
         with torch.no_grad():
             torch.testing.assert_close(made, [model(*inputs) for inputs in calls], rtol=1e-4, atol=1e-4)
@@ -169,7 +161,7 @@ class Attending(nn.Module):
 
 
 def test_segments_without_kernels_are_left_to_pytorchs_operators(
-    isolated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def look_up(workload: Workload, *_: Any, **__: Any) -> Any:
         if any(80 in t.shape for t in workload.inputs):
@@ -179,16 +171,14 @@ def test_segments_without_kernels_are_left_to_pytorchs_operators(
     monkeypatch.setattr(export_module, "look_up", look_up)
     model, x = nn.Sequential(*map(Attending, (80, 80, 32, 32))).eval(), torch.randn(ROWS, WIDTH)
     path = exported(model, (x,), tmp_path)
-    ((made,),), _, _ = run(isolated, path, "Sequential", [model.state_dict()], [(x,)])
+    ((made,),), _, _ = run(path, "Sequential", [model.state_dict()], [(x,)])
     torch.testing.assert_close(made, model(x).detach(), rtol=1e-4, atol=1e-4)
     text = path.read_text()
     assert "operators: it was never tuned" in text
     assert "= _attention(" in text
 
 
-def test_weights_in_layouts_of_kernels_are_made_once(
-    isolated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_in_layouts_of_kernels_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def look_up(workload: Workload, *_: Any, **__: Any) -> Any:
         return tuned(workload, lambda s: bool(s.program.prepared) and by_pointers(s))
 
@@ -212,7 +202,7 @@ class Gated(nn.Module):
         return (self.gate(x) * self.up(x),)
 
 
-def test_values_of_weights_are_computed_once(isolated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_weights_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TracedFunction, "latency_s", lambda cut, _: float(not cut.rewrites))
     model, x = Gated().half().eval(), torch.randn(16, 32).half()
     path = exported(model, (x,), tmp_path)
@@ -273,7 +263,7 @@ def test_a_compiled_model_is_exported_for_a_gpu_that_is_not_here(
     assert not (tmp_path / "other.py").exists()
 
 
-def test_a_function_has_no_state_and_returns_dicts(isolated: Any, tmp_path: Path) -> None:
+def test_a_function_has_no_state_and_returns_dicts(tmp_path: Path) -> None:
     def scaled(x: Tensor, y: Tensor) -> dict[str, Any]:
         y.mul_(2)
         made = torch.softmax(x, -1) * y * torch.tensor([1.0, 2.0])
@@ -281,7 +271,7 @@ def test_a_function_has_no_state_and_returns_dicts(isolated: Any, tmp_path: Path
 
     x, y = torch.randn(4, 2), torch.randn(4, 2)
     path = exported(scaled, (x, y), tmp_path)
-    ((made,),), _, _ = run(isolated, path, "scaled", [{}], [(x, y)])
+    ((made,),), _, _ = run(path, "scaled", [{}], [(x, y)])
     assert type(made) is dict
     torch.testing.assert_close(made, scaled(x, y.clone()))
 
@@ -346,10 +336,10 @@ def test_what_no_file_can_have_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_values_between_kernels_share_one_allocation_and_results_do_not(isolated: Any, tmp_path: Path) -> None:
+def test_values_between_kernels_share_one_allocation_and_results_do_not(tmp_path: Path) -> None:
     model, x = nn.Sequential(*map(Attending, (32, 32, 32, 32))).eval(), torch.randn(ROWS, WIDTH)
     path = exported(model, (x,), tmp_path)
-    ((made, again),), _, _ = run(isolated, path, "Sequential", [model.state_dict()], [(x,), (2 * x,)])
+    ((made, again),), _, _ = run(path, "Sequential", [model.state_dict()], [(x,), (2 * x,)])
     # The second call leaves the results of the first one as they are.
     torch.testing.assert_close(made, model(x).detach(), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(again, model(2 * x).detach(), rtol=1e-4, atol=1e-4)

@@ -49,6 +49,12 @@ def misleading(elsewhere: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory: pytest.TempPathFactory) -> list[TuneResult]:
+    """Searches without a history, of the first seeds."""
+    return [searched(tmp_path_factory.mktemp("cold"), (), seed=seed) for seed in range(3)]
+
+
 def searched(folder: Path, history: Path | Sequence[Path], trials: int = 64, seed: int = 0) -> TuneResult:
     log = folder / "tuning.jsonl"
     return tune(OP, HERE, trials, log=log, measurer=TileMeasurer(OP), history=history, seed=seed)
@@ -70,12 +76,13 @@ def test_a_history_that_ranks_well_is_believed_and_its_gain_is_told(elsewhere: P
     assert str(elsewhere) in result.report
 
 
-def test_a_history_that_misleads_fades_and_costs_little(misleading: Path, tmp_path: Path) -> None:
-    folders = [tmp_path / str(number) for number in range(6)]
+def test_a_history_that_misleads_fades_and_costs_little(
+    misleading: Path, cold: list[TuneResult], tmp_path: Path
+) -> None:
+    folders = [tmp_path / str(number) for number in range(3)]
     for folder in folders:
         folder.mkdir()
-    misled = [searched(folder, misleading, seed=seed) for seed, folder in enumerate(folders[:3])]
-    cold = [searched(folder, (), seed=seed) for seed, folder in enumerate(folders[3:])]
+    misled = [searched(folder, misleading, seed=seed) for seed, folder in enumerate(folders)]
     for result in misled:
         assert result.guidance.transfer is not None
         assert result.guidance.transfer.trust == 0
@@ -84,19 +91,16 @@ def test_a_history_that_misleads_fades_and_costs_little(misleading: Path, tmp_pa
 
 
 def test_a_history_that_misleads_does_not_spoil_one_beside_it(
-    elsewhere: Path, misleading: Path, tmp_path: Path
+    elsewhere: Path, misleading: Path, cold: list[TuneResult], tmp_path: Path
 ) -> None:
-    folders = [tmp_path / name for name in ("both", "cold")]
-    for folder in folders:
-        folder.mkdir()
     third = tmp_path / "third.jsonl"
     device = replace(ELSEWHERE, device="A CPU that misleads")
     TuningLog(third).append(*(replace(r, target=device) for r in TuningLog(misleading)))
-    both, cold = searched(folders[0], (elsewhere, third)), searched(folders[1], ())
+    both = searched(tmp_path, (elsewhere, third))
     assert {source.device for source in both.guidance.sources} == {ELSEWHERE.label, device.label}
     assert both.latency_s is not None
-    assert cold.latency_s is not None
-    assert both.latency_s < 0.9 * cold.latency_s
+    assert cold[0].latency_s is not None
+    assert both.latency_s < 0.9 * cold[0].latency_s
 
 
 def test_a_search_that_resumes_tries_its_history_on_what_it_knows(misleading: Path, tmp_path: Path) -> None:
@@ -130,10 +134,9 @@ def test_a_log_of_sketches_that_there_are_none_of_is_said_to_be_of_no_use(tmp_pa
     assert (guidance.sources, guidance.unused) == ((), (str(other.path),))
 
 
-def test_a_cold_search_reports_no_guidance(tmp_path: Path) -> None:
-    result = searched(tmp_path, (), 16)
-    assert result.guidance.sources == ()
-    assert "warm start" not in str(result)
+def test_a_cold_search_reports_no_guidance(cold: list[TuneResult]) -> None:
+    assert cold[0].guidance.sources == ()
+    assert "warm start" not in str(cold[0])
 
 
 def test_a_handful_of_trials_does_not_shake_trust_and_failures_count_as_slowest() -> None:

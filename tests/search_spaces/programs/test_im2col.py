@@ -44,14 +44,16 @@ SHARES: dict[str, dict[str, Any]] = {
 def pixels(tile: Im2colTile, first: list[int], taps: list[int]) -> Iterator[tuple[list[int], bool]]:
     """Index of every pixel in images and lines, and true where it is inside."""
     image, *at = first
+    lower, steps = tile.lower, tile.steps
+    last = [n - 1 + upper for n, upper in zip(tile.shape[1:], tile.upper, strict=False)]
     for _ in range(tile.pixels):
         index = [image, *(a + t for a, t in zip(at, taps, strict=True))]
         yield index, all(0 <= i < n for i, n in zip(index, tile.shape, strict=False))
         for line in reversed(range(len(at))):
-            at[line] += tile.steps[line]
-            if at[line] <= tile.shape[1 + line] - 1 + tile.upper[line]:
+            at[line] += steps[line]
+            if at[line] <= last[line]:
                 break
-            at[line] = tile.lower[line]
+            at[line] = lower[line]
         else:
             image += 1
 

@@ -44,6 +44,7 @@ SEEDS = range(16)
 MOST_POINTS = 2**18
 
 
+@functools.cache
 def drawn() -> tuple[Workload, ...]:
     return tuple(map(random_workload, SEEDS))
 
@@ -68,6 +69,12 @@ def recorded() -> tuple[Workload, ...]:
 
 each_kind = pytest.mark.parametrize("known", [drawn, traced, recorded], ids=lambda known: known.__name__)
 Known = Callable[[], tuple[Workload, ...]]
+
+
+@functools.cache
+def scheduled_again(known: Known) -> tuple[tuple[Workload, Workload], ...]:
+    """Every workload, and what is scheduled of it as a workload of its own, of which nothing is known."""
+    return tuple((w, Workload.from_json(w.scheduled.to_json())) for w in known())
 
 
 def respelled(w: Workload, seed: int) -> Workload:
@@ -122,16 +129,14 @@ def test_workloads_of_one_key_have_one_space_and_its_schedules_one_text(known: K
 
 @each_kind
 def test_what_is_scheduled_is_scheduled_as_it_is(known: Known) -> None:
-    for w in known():
-        again = Workload.from_json(w.scheduled.to_json())
+    for _, again in scheduled_again(known):
         assert again.scheduled == again, f"{again}\n{again.scheduled}"
 
 
 @each_kind
 def test_what_is_scheduled_has_the_key_where_all_memory_is_read(known: Known) -> None:
     same = 0
-    for w in known():
-        made = Workload.from_json(w.scheduled.to_json())
+    for w, made in scheduled_again(known):
         whole = [t.span for t in made.inputs] == [w.inputs[n].span for n in w.canonical.inputs]
         assert (made.key == w.key) == whole, f"{w}\n{made}"
         assert made.family == w.family

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from autosched.replaying.replay import why_wrong_now
 from autosched.standalone.file import workload_text
 from autosched.standalone.tuned import Tuned
 from cost_models.features import FEATURE_NAMES, features
-from isolated_python import IsolatedPython
+from isolated_python import isolated
 from schedule_checks import faults
 from scheduled_tensors import interpreted
 from search_spaces import Axis, Stage, Tensor, TileProgram, Workload, ops, target_named
@@ -298,21 +297,12 @@ def test_a_record_of_several_outputs_says_what_is_stored(log: Path) -> None:
 # Files of their own
 
 
-@pytest.fixture(scope="module")
-def isolated_python() -> Iterator[IsolatedPython]:
-    python = IsolatedPython()
-    yield python
-    python.close()
-
-
 @pytest.mark.parametrize("workload", [added("float16"), compared()], ids=["two", "three"])
-def test_a_file_of_its_own_returns_all_outputs(
-    workload: Workload, tmp_path: Path, isolated_python: IsolatedPython
-) -> None:
+def test_a_file_of_its_own_returns_all_outputs(workload: Workload, tmp_path: Path) -> None:
     schedule = schedule_of(workload, "triton")
     tuned = Tuned.of(record_of(workload, schedule, target_named("h200")), schedule, workload)
     file = tmp_path / "kernel.py"
     file.write_text(workload_text(tuned), encoding="utf-8")
-    done = isolated_python.run([str(file)])
+    done = isolated(str(file))
     assert done.returncode == 0, done.stdout + done.stderr
     assert ": right, the largest error is" in done.stdout

@@ -6,6 +6,8 @@ of JSON, what stands after `python -I`, and answers each with exit status, stand
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import runpy
@@ -16,8 +18,8 @@ import traceback
 from typing import NoReturn
 
 
-class IsolatedPython:
-    """The process that forks, in which Triton interprets and no GPU is seen. `close` it."""
+class _Server:
+    """The process that forks, in which Triton interprets and no GPU is seen."""
 
     def __init__(self) -> None:
         environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -25,16 +27,29 @@ class IsolatedPython:
             [sys.executable, "-I", __file__], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def run(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(arguments), file=self._process.stdin, flush=True)
-        return subprocess.CompletedProcess(arguments, *json.loads(self._process.stdout.readline()))
+        return subprocess.CompletedProcess([*arguments], *json.loads(self._process.stdout.readline()))
 
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(timeout=30)
+
+
+@functools.cache
+def _server() -> _Server:
+    """The one of all tests of this process: it takes seconds to start."""
+    server = _Server()
+    atexit.register(server.close)
+    return server
+
+
+def isolated(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -I` with these arguments."""
+    return _server().run(*arguments)
 
 
 def _serve() -> None:

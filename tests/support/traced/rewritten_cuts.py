@@ -15,7 +15,11 @@ from untuned import untuned_kernels
 
 def cuts_by(rule: str, function: Callable[..., object], *inputs: Tensor) -> list[TracedFunction]:
     """The cuts with all algebra allowed in which a rule was applied."""
-    traced = autosched.trace(function, *inputs, numerics="fold").for_target(devices.cpu_target())
+    return with_rule(rule, autosched.trace(function, *inputs, numerics="fold").for_target(devices.cpu_target()))
+
+
+def with_rule(rule: str, traced: TracedFunction) -> list[TracedFunction]:
+    """The cuts of a function in which a rule was applied."""
     return [cut for cut in traced.cuts if any(r.startswith(rule) for r in cut.rewrites)]
 
 

@@ -27,8 +27,8 @@ def cuts_of(function: Callable[..., Any], *inputs: Tensor, **options: Any) -> li
     return [cut for cut in traced.cuts if FORMAT in cut.rewrites]
 
 
-def check(function: Callable[..., Any], *inputs: Tensor, **options: Any) -> None:
-    """Every such cut has PyTorch's results, which lie where PyTorch's do."""
+def check(function: Callable[..., Any], *inputs: Tensor, **options: Any) -> list[TracedFunction]:
+    """Every such cut, after its results were PyTorch's and lay where PyTorch's do."""
     cuts = cuts_of(function, *inputs, **options)
     assert cuts
     right = function(*inputs)
@@ -37,13 +37,14 @@ def check(function: Callable[..., Any], *inputs: Tensor, **options: Any) -> None
         torch.testing.assert_close(made, right, rtol=1e-4, atol=1e-4)
         several = (made, right) if isinstance(made, tuple) else ((made,), (right,))
         assert places(inputs, several[0]) == places(inputs, several[1])
+    return cuts
 
 
 @pytest.mark.parametrize("name", image_models())
 def test_models_have_their_results_where_they_were(name: str) -> None:
     model, x = image_models()[name]
-    check(model, x)
-    assert any("strided convolutions" in r for r in cuts_of(model, x)[-1].rewrites) == (name in ("ResNet", "UNet"))
+    rewrites = check(model, x)[-1].rewrites
+    assert any("strided convolutions" in r for r in rewrites) == (name in ("ResNet", "UNet"))
 
 
 def test_what_is_stored_between_convolutions_is_channels_last() -> None:

@@ -42,8 +42,9 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
     "maxima of windows of several sizes": (lambda x: F.adaptive_max_pool2d(x, (4, 5)), X),
     "maxima of what is no number": (lambda x: F.adaptive_max_pool2d(x, (4, 10)), NAN),
     "maxima of volumes of several sizes": (lambda x: F.adaptive_max_pool3d(x, (2, 4, 9)), X),
-    "of another size by repeating": (lambda x: F.interpolate(x, (5, 11), mode="nearest-exact"), X),
-    "enlarged": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), X[:, :1, :3, :2]),
+    # Each element of a gradient is the sum of all places that may have read it, one by one: few are enough.
+    "of another size by repeating": (lambda x: F.interpolate(x, (3, 5), mode="nearest-exact"), X[:, :, :5, :4]),
+    "enlarged": (lambda x: F.interpolate(x, (3, 4), mode="bilinear"), X[:, :1, :2, :3]),
     "windows as columns": (lambda x: F.unfold(x, (3, 2), dilation=(1, 2), padding=1, stride=(2, 1)), X),
     "elements at known places": (lambda x: x[:, :, torch.tensor([3, 0, 3, 8, -1])], X),
     "windows that overlap": (lambda x: x.unfold(2, 4, 2) * 2.0, X),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import autosched
-from rewritten_cuts import computed, cuts_by, errors
+from autosched.machine import devices
+from autosched.tracing import TracedFunction
+from rewritten_cuts import computed, cuts_by, errors, with_rule
 
 BIASES, SCALES, SHIFTS = "biases of attention", "scales of products", "shifts of softmax"
 
@@ -59,9 +62,28 @@ def of(model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
     return model.to(dtype)
 
 
-def check(rule: str, model: nn.Module, x: Tensor) -> None:
+@functools.cache
+def folded(kind: Callable[[], nn.Module], dtype: torch.dtype) -> tuple[nn.Module, Tensor, TracedFunction]:
+    """A model of a kind, an input, and the model with all algebra allowed, which takes seconds."""
+    model, x = of(kind(), dtype), torch.randn(2, 6, 32, dtype=dtype)
     with torch.no_grad():
-        cuts = cuts_by(rule, model, x)
+        return model, x, autosched.trace(model, x, numerics="fold")
+
+
+@functools.cache
+def folded_here(kind: Callable[[], nn.Module], dtype: torch.dtype) -> TracedFunction:
+    """The same as it is cut for this CPU."""
+    return folded(kind, dtype)[2].for_target(devices.cpu_target())
+
+
+def grouped() -> nn.Module:
+    return Separate(groups=2)
+
+
+def check(rule: str, kind: Callable[[], nn.Module], dtype: torch.dtype) -> None:
+    model, x, _ = folded(kind, dtype)
+    with torch.no_grad():
+        cuts = with_rule(rule, folded_here(kind, dtype))
         assert cuts
         exact = copy.deepcopy(model).double()
         (usual,) = errors(model, exact, x)
@@ -72,32 +94,29 @@ def check(rule: str, model: nn.Module, x: Tensor) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "dtype"),
-    [(Separate, torch.bfloat16), (Fused, torch.float32), (lambda: Separate(groups=2), torch.float32)],
+    [(Separate, torch.bfloat16), (Fused, torch.float32), (grouped, torch.float32)],
     ids=["separate", "fused", "grouped"],
 )
 def test_attention_without_biases_of_keys_and_values_is_as_exact(
     kind: Callable[[], nn.Module], dtype: torch.dtype
 ) -> None:
-    check(BIASES, of(kind(), dtype), torch.randn(2, 6, 32, dtype=dtype))
+    check(BIASES, kind, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_queries_whose_layer_is_scaled_are_as_exact(dtype: torch.dtype) -> None:
-    check(SCALES, of(Separate(), dtype), torch.randn(2, 6, 32, dtype=dtype))
+    check(SCALES, Separate, dtype)
 
 
 def test_scaled_queries_are_one_product_with_keys_and_values() -> None:
-    model, x = of(Separate()), torch.randn(2, 6, 32)
-    with torch.no_grad():
-        cuts = autosched.trace(model, x, numerics="fold").cuts
+    cuts = folded(Separate, torch.float32)[2].cuts
     fewest = min(len(cut.launched) for cut in cuts)
     assert fewest < min(len(cut.launched) for cut in cuts if not cut.rewrites)
     assert any(len(cut.launched) == fewest and any(r.startswith(SCALES) for r in cut.rewrites) for cut in cuts)
 
 
 def test_what_takes_merged_products_apart_is_left_out_of_one_cut() -> None:
-    with torch.no_grad():
-        cuts = autosched.trace(of(Separate()), torch.randn(2, 6, 32), numerics="fold").cuts
+    cuts = folded(Separate, torch.float32)[2].cuts
     rewrites = [[r.split(" (")[0] for r in cut.rewrites] for cut in cuts]
     assert any({SCALES, "products of one operand"} <= {*each} and BIASES not in each for each in rewrites)
     assert any({SCALES, "products of one operand", BIASES} <= {*each} for each in rewrites)
