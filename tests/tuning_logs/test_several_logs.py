@@ -10,12 +10,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autosched.cli.commands import app
+from certified_records import certificate, certified
 from log_records import A100, H200, SMALL, line_of, record, tiles
 from recorded_tables import small_table
 from search_spaces import LogError, Schedule, ops
 from tuning_logs import Measurement, TuningLog, TuningRecord, Versions
 from tuning_logs.alternative import Alternative
 from tuning_logs.exchange.files import write_table
+from tuning_logs.measurement import ALTERNATIVES
 from tuning_logs.packing import write_packed
 from tuning_logs.several.differences import differences
 from tuning_logs.several.merging import merged, new_to
@@ -61,6 +63,19 @@ def test_of_two_copies_the_one_with_alternatives_stays() -> None:
     )
     plain = dataclasses.replace(timed, measurement=Measurement("ok", (1e-3,)))
     assert merged([plain, timed, plain]) == [timed]
+
+
+def test_every_kind_of_alternative_and_a_certificate_of_any_copy_stay() -> None:
+    one = Alternative("a", 1.0, 1.0, 1.0)
+    plain = Measurement("ok", (1e-3,))
+    copies = [
+        dataclasses.replace(at(1.0, 16), measurement=dataclasses.replace(plain, **{name: one})) for name in ALTERNATIVES
+    ]
+    copies.append(certified(at(1.0, 16), certificate()))
+    for given in (copies, copies[::-1]):
+        (kept,) = merged(given)
+        assert kept.measurement.alternatives == (one,) * len(ALTERNATIVES)
+        assert kept.measurement.certificate == certificate()
 
 
 def test_copies_with_cuts_of_different_functions_are_one_with_both() -> None:

@@ -18,9 +18,11 @@ from autosched.baselines.baselines import library_call, library_settings
 from autosched.checking.random_inputs import empty
 from autosched.checking.trial_data import Failed
 from autosched.machine import memory
+from autosched.machine.deadline import Deadline
 from autosched.machine.timing import activations_of, interleaved, timer_for
 from autosched.measuring.local.jobs import (
     Contest,
+    Examination,
     Job,
     Outcome,
     Prepare,
@@ -35,6 +37,8 @@ from autosched.measuring.local.jobs import (
 from autosched.measuring.local.kernel_check import KernelCheck, Run, failing_as
 from search_spaces import TileProgram
 from tuning_logs import Measurement, Timing
+from tuning_logs.certificate import Results
+from tuning_logs.intervals import LEAST_ROUNDS
 
 
 @dataclass(frozen=True)
@@ -64,10 +68,13 @@ _FAR, _FAR_S = 10.0, 0.25
 _LIBRARY = "library"
 # A contest uses so many placements of the operands in memory.
 _PLACEMENTS = 3
+# Runs of an examination, and the time after which two of them suffice.
+_EXAMINED_RUNS = 10
+_EXAMINATION_S = 0.3
 
 
 class TrialServer:
-    """Serves `Prepare`, `Trial`, `Contest` and `Release`, of one task at a time."""
+    """Serves `Prepare`, `Trial`, `Contest`, `Examination` and `Release`, of one task at a time."""
 
     def __init__(self, backends: Mapping[str, Backend], setup: Setup) -> None:
         self._backends = backends
@@ -88,6 +95,8 @@ class TrialServer:
                 return workbench.trial(job)
             case Contest(), Workbench() as workbench:
                 return workbench.contest(job)
+            case Examination(), Workbench() as workbench:
+                return workbench.examination(job)
             case _:
                 raise AssertionError(f"a measuring worker has no use for {type(job).__name__}")
 
@@ -216,24 +225,44 @@ class Workbench:
 
     def contest(self, contest: Contest) -> Standings:
         """Interleaved rounds at several placements in memory, so that none wins by a lucky one."""
-        rounds = contest.rounds
+        rounds, deadline, placements = contest.rounds, Deadline.after(contest.seconds), self._placements(contest)
+        begun_by: list[int] = []
         try:
             with ExitStack() as stack, failing_as("run_error"):
                 runs = {str(n): stack.enter_context(self._loaded(c)) for n, c in enumerate(contest.trials)}
                 stack.enter_context(library_settings(self.task.workload.precision, self._setup.target))
                 stack.enter_context(torch.no_grad())
                 taken: dict[str, list[float]] = {name: [] for name in (*runs, _LIBRARY)}
-                for place in range(_PLACEMENTS):
-                    self._check.move(place)
+                for place in range(placements):
+                    if placements > 1:
+                        self._check.move(place)
                     placed = {name: run.prepared() for name, run in runs.items()}
-                    share = rounds * (place + 1) // _PLACEMENTS - rounds * place // _PLACEMENTS
+                    share = rounds * (place + 1) // placements - rounds * place // placements
                     library = self._library() if contest.library else {}
-                    for name, latencies in interleaved({**placed, **library}, share, self._timer).items():
+                    least, part = min(share, LEAST_ROUNDS // placements), deadline.part(1 / (placements - place))
+                    found = interleaved({**placed, **library}, share, self._timer, part, least)
+                    begun_by += [number % len(found) for number in range(len(found["0"]))]
+                    for name, latencies in found.items():
                         taken[name] += latencies
                 library_s = tuple(taken.pop(_LIBRARY))
-                return Standings(tuple(map(tuple, taken.values())), library_s=library_s)
+                return Standings(tuple(map(tuple, taken.values())), library_s=library_s, begun_by=tuple(begun_by))
         except Failed as failure:
             return Standings((), str(failure), healthy=self._recover())
+
+    def _placements(self, contest: Contest) -> int:
+        """As many as a contest has; the present one alone if moving to others would take half of its time."""
+        limited = contest.seconds is not None and _PLACEMENTS * self._check.move_s > contest.seconds / 2
+        return 1 if limited else _PLACEMENTS
+
+    def examination(self, examination: Examination) -> Results | Outcome:
+        """The kernel's results on the present inputs, checked, and compared over several runs."""
+        try:
+            with self._loaded(examination.trial) as run, failing_as("run_error"):
+                return self._check.examine(run, _EXAMINED_RUNS, Deadline.after(_EXAMINATION_S))
+        except Failed as failure:
+            found = Measurement(failure.status, detail=str(failure), max_error=failure.max_error)
+            facts = examination.trial.compiled.facts
+            return Outcome(dataclasses.replace(found, facts=facts), healthy=self._recover())
 
     def _library_latency(self) -> float | None:
         """The library's latency, corrected for disturbances as trials are: an estimate to show next to theirs."""
