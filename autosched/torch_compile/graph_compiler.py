@@ -226,7 +226,7 @@ class GraphCompiler:
         try:
             if untuned is not None:
                 raise untuned
-            load = self.load or replay
+            load = self.load or partial(replay, strict=self.options.strict)
             kernel = load(problem.traced, problem.target, log=self.options.log)
             return kernel if self.options.strict else with_chosen(kernel)
         except InputError as error:
