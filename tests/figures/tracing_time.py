@@ -6,16 +6,20 @@ python tests/figures/tracing_time.py --growth           the same of twice the la
 python tests/figures/tracing_time.py --profile ViT-B    where the time of one goes, in this process
 python tests/figures/tracing_time.py --compiled         models under torch.compile: from AOTAutograd's graph to kernels
 python tests/figures/tracing_time.py --numerics         what rewriting adds to tracing
+python tests/figures/tracing_time.py --first-trial      a model under torch.compile: until its first trial on this CPU
 
 Each is traced at full size from its configuration, with random weights and what has no kernel left to PyTorch, and then
 cut for an H200, in a process of its own, on one thread. Nothing is run, and seconds are those of the processor. Models
-under torch.compile have weights without data, in float16, and no cache of earlier graphs; a row says how often each of
-their segments is there.
+under torch.compile have weights without data, in float16, images channels last as on a GPU, and no cache of earlier
+graphs; a row says how often each of their segments is there. Until the first trial there is a call of the backend with
+mode="max-autotune", by kernels alone, with weights that have data, and an empty log; the script's own process counts,
+and not those that compile.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import cProfile
 import functools
 import multiprocessing
@@ -23,6 +27,7 @@ import os
 import pstats
 import queue
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,13 +41,16 @@ from torch import Tensor, fx, nn
 from torch._subclasses import FakeTensorMode
 
 from autosched import trace
-from autosched.torch_compile import problems
-from autosched.torch_compile.backend import by_graphs, compiled_once
+from autosched.measuring.local_measurer import LocalMeasurer
+from autosched.torch_compile import graph_compiler, problems
+from autosched.torch_compile.backend import backend_of, by_graphs, compiled_once
 from autosched.torch_compile.composition import composed
 from autosched.torch_compile.graphs import Allowed, traced_or_why, weights_of
+from autosched.torch_compile.options import Options
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph
+from autosched.torch_compile.tuning.tuning_together import tune_together
 from autosched.tracing.capture.capture import Numerics, Weights
 from search_spaces import target_named
 
@@ -274,7 +282,8 @@ def compiled(name: str) -> str:
     def compiler(kind: Kind, _: Weights) -> Callable[..., Any]:
         def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             begin = time.process_time()
-            divided = DividedGraph.of(graph, inputs, weights_of(inputs, kind))
+            # As for a GPU, which these inputs are not on.
+            divided = DividedGraph.of(graph, inputs, weights_of(inputs, kind)).with_channels_last()
             found = traced_problems(divided, kind, Allowed()).values()
             middle = time.process_time()
             cut = [p.traced.for_target(target_named("h200")) for p in found if isinstance(p, TracedProblem)]
@@ -299,6 +308,65 @@ def show_compiled(names: Sequence[str]) -> None:
     print("|---|---|---|---|---|---|")
     for name in names or COMPILED:
         print(apart(functools.partial(compiled, name)), flush=True)
+
+
+class _FirstTrial(BaseException):
+    """Ends a search: no handler of errors takes it for one."""
+
+
+def bert_base() -> tuple[Callable[..., Any], Tensor]:
+    from transformers import AutoModel, BertConfig
+
+    model = AutoModel.from_config(BertConfig()).eval().requires_grad_(False)
+    return lambda x: model(x)[0], torch.zeros(1, 128, dtype=torch.int64)
+
+
+# Called with data.
+TUNED: dict[str, Callable[[], tuple[Callable[..., Any], Tensor]]] = {"BERT-base 1×128": bert_base}
+
+
+def first_trial(name: str, numerics: Numerics) -> str:
+    """The row of a model tuned under torch.compile: seconds of the processor from the call of the backend, until it has
+    kernels to tune, and until the first trial.
+    """
+    begin, traced = 0.0, 0.0
+
+    def backend(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        nonlocal begin
+        begin = time.process_time()
+        return backend_of(options, lambda report: None)(graph, inputs)
+
+    def tuned(*given: Any, **named: Any) -> Any:
+        nonlocal traced
+        traced = time.process_time()
+        return tune_together(*given, **named)
+
+    def submit(*given: Any, **named: Any) -> Any:
+        raise _FirstTrial(time.process_time())
+
+    model, given = TUNED[name]()
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        options = Options.of("max-autotune", {"strict": True, "log": f"{folder}/log.jsonl", "numerics": numerics})
+        for place, attribute, made in (
+            (problems, "known_or_traced", traced_or_why),
+            (graph_compiler, "tune_together", tuned),
+            (LocalMeasurer, "submit", submit),
+        ):
+            stack.enter_context(mock.patch.object(place, attribute, made))
+        stack.enter_context(torch.no_grad())
+        try:
+            compiled_once(model, backend, given, dynamic=False)
+        except _FirstTrial as end:
+            return f"| {name} | {numerics} | {traced - begin:.1f} | {end.args[0] - begin:.1f} |"
+    return f"| {name} | {numerics} | no trial | |"
+
+
+def show_first_trial(names: Sequence[str]) -> None:
+    print("| model | numerics | traced, s | first trial, s |\n|---|---|---|---|")
+    for name in names or TUNED:
+        for numerics in get_args(Numerics):
+            print(apart(functools.partial(first_trial, name, numerics)), flush=True)
 
 
 def measured(case: Case) -> Row:
@@ -403,6 +471,7 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true", help="with twice as many layers or steps")
     parser.add_argument("--compiled", action="store_true", help=f"models: {', '.join(COMPILED)}")
     parser.add_argument("--numerics", action="store_true", help="what rewriting adds")
+    parser.add_argument("--first-trial", action="store_true", help=f"models: {', '.join(TUNED)}")
     parser.add_argument("--profile", metavar="NAME", help="where the time of one goes")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -414,6 +483,8 @@ def main() -> None:
         show_profile(given.profile)
     elif given.growth:
         show_growth(given.names)
+    elif given.first_trial:
+        show_first_trial(given.names)
     elif given.numerics:
         show_numerics(given.names)
     else:

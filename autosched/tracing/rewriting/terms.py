@@ -119,15 +119,4 @@ def is_computed_from_nothing(value: Value) -> bool:
 
 def is_constant(value: Value) -> bool:
     """True if all that a value is computed from is constant, and something is in memory."""
-    rest, seen, in_memory = [value], {value}, False
-    while rest:
-        here = rest.pop()
-        if here.constant or is_computed_from_nothing(here):
-            in_memory |= here.constant
-            continue
-        if not here.operands or not takes_other_operands(here):
-            return False
-        new = [o for o in here.operands if o not in seen]
-        seen.update(new)
-        rest += new
-    return in_memory
+    return value.source == "constants"

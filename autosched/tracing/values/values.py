@@ -27,6 +27,8 @@ NUMBER = "number"
 Index = tuple[Affine | Expression, ...]
 # Extents of the axes that indices are made of, by name.
 Extents = Mapping[str, int]
+# What a value is computed from: numbers and positions; constants, and these; or anything else.
+Source = Literal["nothing", "constants", "arguments"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,6 +48,20 @@ class Value:
     dtype: str
     line: str = field(default="", repr=False)
     strides: tuple[int, ...] | None = field(default=None, repr=False)
+    source: Source = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Now that it is known of the operands: graphs are deeper than Python's stack.
+        object.__setattr__(self, "source", self._source())
+
+    def _source(self) -> Source:
+        if self.constant:
+            return "constants"
+        sources = {o.source for o in self.operands}
+        made = isinstance(self, Pointwise | Arange) or (sources and not isinstance(self, Scanned | Fallback))
+        if not made or "arguments" in sources:
+            return "arguments"
+        return "constants" if "constants" in sources else "nothing"
 
     @property
     def operands(self) -> tuple[Value, ...]:
