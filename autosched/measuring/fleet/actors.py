@@ -10,10 +10,8 @@ import contextlib
 import dataclasses
 import json
 from functools import lru_cache
-from typing import cast
 
 from autosched.backends import spaces
-from autosched.backends.backend import Artefact
 from autosched.measuring.fleet.code import Code
 from autosched.measuring.fleet.messages import Answer, Packed, packed, schedules_of, task_of, unpacked
 from autosched.measuring.fleet.node import node_at
@@ -122,4 +120,4 @@ class CompileActor:
         made = await asyncio.wrap_future(self._service.submit(workload, schedule))
         if isinstance(made, Measurement):
             return Answer((made,)).to_text(), None
-        return "", packed(cast(Artefact, made))
+        return "", packed(made)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -176,10 +176,9 @@ class RayRoster:
             self._settle_surveys(all_of_them=True)
         self._cards = sum(not slot.compiles for slot in self._slots)
         if not self._cards:
-            has = "; ".join(f"{name} has {', '.join(devices)}" for name, devices in self._has.items())
-            raise TargetUnavailableError(
-                f"no node of the fleet can measure on {target.device}: {'; '.join(filter(None, (has, self.complaints)))}"
-            )
+            has = [f"{name} has {', '.join(devices) or 'no device'}" for name, devices in self._has.items()]
+            why = "; ".join(filter(None, (*has, self.complaints)))
+            raise TargetUnavailableError(f"no node of the fleet can measure on {target.device}: {why}")
 
     @property
     def cards(self) -> int:
@@ -207,7 +206,7 @@ class RayRoster:
                 self._refused[slot.node.name] = self.why_lost(error) or str(error)
                 self._vacate(slot)
             elif slot.place is not None:
-                (compilers if slot.compiles else cards).append(slot.place)  # type: ignore[arg-type]
+                (compilers if slot.compiles else cards).append(slot.place)
         return cards, compilers
 
     def lost(self, place: Card | Compiler) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 
-import autosched
 from autosched.backends.environment import environment
 from search_spaces import Target
 from search_spaces.code_hash import code_hash
@@ -29,7 +29,7 @@ class Code:
     def here(target: Target) -> Code:
         """The code of this process."""
         hashes = ((f"code of {name}", code_hash(name)[:_DIGITS]) for name in _PACKAGES)
-        return Code((("autosched", autosched.__version__), *hashes), environment(target))
+        return Code((("autosched", sys.modules["autosched"].__version__), *hashes), environment(target))
 
     def to_text(self) -> str:
         return json.dumps({"own": self.own, "environment": self.environment})

@@ -150,8 +150,8 @@ class Crew(Generic[P, J]):
             for number, (job, where) in enumerate(places.items())
             if len(where) == 1 and where[0] is not idle and not job.alone and not job.answered
         )
-        since, _, job = min(slow, default=(math.inf, 0, None))
-        return job if now - since > self._patience_s else None
+        oldest = min(slow, default=None)
+        return oldest[2] if oldest is not None and now - oldest[0] > self._patience_s else None
 
     @property
     def _patience_s(self) -> float:

@@ -32,7 +32,9 @@ _BATCHES = {"gpu": 3, "cpu": 1}
 # Without a card for so long, the fleet is given up: a machine of a cloud needs some minutes to start.
 PATIENCE_S = 300.0
 
-P, J, R = TypeVar("P"), TypeVar("J"), TypeVar("R")
+P = TypeVar("P")
+J = TypeVar("J")
+R = TypeVar("R")
 
 
 @dataclass(eq=False, kw_only=True)
@@ -275,8 +277,9 @@ class FleetMeasurer:
 
     def _give_up(self, job: _Trial | _Compilation, why: str) -> None:
         """A candidate that ended two places failed; finals that did so could not be held."""
-        trial, status = (job, "run_crash") if isinstance(job, _Trial) else (job.trial, "compile_crash")
-        failed = Measurement(status, detail=f"two nodes of the fleet were lost with it: {why}")
+        trial = job if isinstance(job, _Trial) else job.trial
+        detail = f"two nodes of the fleet were lost with it: {why}"
+        failed = Measurement("run_crash" if trial is job else "compile_crash", detail=detail)
         trial.answer.set_result(Answer() if trial.rounds else Answer((failed,)))
 
     def _cancel(self) -> None:
