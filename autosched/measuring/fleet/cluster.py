@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -26,10 +27,15 @@ from search_spaces import InputError, Target, TargetUnavailableError
 from search_spaces.parsed_json import parsed
 from tuning_logs import Versions
 
+R = TypeVar("R")
+
 # Nodes are looked for that often, and surveyed once: importing PyTorch takes seconds, on a busy node with a cold disk
 # up to a minute. Nodes that take longer join later.
 _LOOK_S = 1.0
+_POLL_S = 0.05
 _SURVEY_S = 60.0
+# Without its head a cluster starts nothing and says nothing, and Ray ends this process after a minute.
+_HEAD_S = 15.0
 # A card holds one candidate that runs, and enough for the time that an answer takes: messages take a millisecond or
 # two, a trial ten or more. One that compiles itself holds some for each of its compile workers.
 _ROOM = 8
@@ -38,6 +44,7 @@ _ROOM_OF_WORKER = 2
 _ROOM_OF_CPU = 64
 # An actor that was lost so often without an answer in between is not started again.
 _MOST_LOSSES = 3
+_ID_DIGITS = 6
 
 
 def connect(address: str) -> None:
@@ -77,7 +84,9 @@ def living_nodes() -> list[NodeFacts]:
         if node["Alive"]:
             resources = node["Resources"]
             gpus, cpus = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
-            found.append(NodeFacts(node["NodeID"], node["NodeName"] or node["NodeID"][:8], gpus, cpus))
+            # Several nodes may be on one machine.
+            name = f"{node['NodeName']} ({node['NodeID'][:_ID_DIGITS]})"
+            found.append(NodeFacts(node["NodeID"], name, gpus, cpus))
     return found
 
 
@@ -168,12 +177,13 @@ class RayRoster:
         self._has: dict[str, tuple[str, ...]] = {}
         self._slots: list[_Slot] = []
         self._refused: dict[str, str] = {}
-        self._next_look = 0.0
-        self._look()
+        self._looking: Future[list[NodeFacts]] | None = None
+        self._looked = -_LOOK_S
         end = time.monotonic() + _SURVEY_S
-        while self._surveys and time.monotonic() < end:
-            time.sleep(0.05)
+        while (self._surveys or not self._seen) and time.monotonic() < end:
+            self._look()
             self._settle_surveys(all_of_them=True)
+            time.sleep(_POLL_S)
         self._cards = sum(not slot.compiles for slot in self._slots)
         if not self._cards:
             has = [f"{name} has {', '.join(devices) or 'no device'}" for name, devices in self._has.items()]
@@ -191,7 +201,9 @@ class RayRoster:
 
     @property
     def complaints(self) -> str:
-        return "; ".join(f"{name}: {why}" for name, why in self._refused.items())
+        starting = sum(slot.hello is not None for slot in self._slots)
+        busy = [f"{starting} actors wait for a free card, or for nodes that start them"] if starting else []
+        return "; ".join([*(f"{name}: {why}" for name, why in self._refused.items()), *busy])
 
     def joined(self) -> tuple[list[Card], list[Compiler]]:
         self._look()
@@ -203,7 +215,7 @@ class RayRoster:
                 continue
             hello, slot.hello = slot.hello, None
             if (error := hello.exception()) is not None:
-                self._refused[slot.node.name] = self.why_lost(error) or str(error)
+                self._refused[slot.node.name] = _last_line(error)
                 self._vacate(slot)
             elif slot.place is not None:
                 (compilers if slot.compiles else cards).append(slot.place)
@@ -216,27 +228,31 @@ class RayRoster:
     def why_lost(self, error: BaseException) -> str | None:
         if isinstance(error, TargetUnavailableError):
             # The measurer of a card broke.
-            return str(error).strip().splitlines()[-1]
+            return _last_line(error)
         if isinstance(error, RayError) and not isinstance(error, RayTaskError):
             return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         return None
 
     def close(self) -> None:
-        for slot in self._slots:
-            if slot.place is not None:
-                _end(slot.place.actor)
+        # A head that is lost ends nothing; Ray ends the actors with this process.
+        if self._looking is None or self._looking.done() or time.monotonic() < self._looked + _LOOK_S:
+            for slot in self._slots:
+                if slot.place is not None:
+                    _end(slot.place.actor)
 
     def _look(self) -> None:
         """Survey the nodes that are new, and forget those that are gone: what was on them is noticed by its errors."""
-        if time.monotonic() < self._next_look:
+        now = time.monotonic()
+        if self._looking is None and now >= self._looked + _LOOK_S:
+            self._looked, self._looking = now, _in_thread(living_nodes)
+        if self._looking is None or not self._looking.done():
+            if self._looking is not None and now > self._looked + _HEAD_S:
+                raise TargetUnavailableError(
+                    f"the head of the Ray cluster has not answered for {_HEAD_S:.0f} s; all that was measured is in the "
+                    "log: run it again to go on"
+                )
             return
-        self._next_look = time.monotonic() + _LOOK_S
-        try:
-            nodes = living_nodes()
-        except (RayError, ConnectionError, RuntimeError, TimeoutError) as error:
-            raise TargetUnavailableError(
-                f"the head of the Ray cluster is lost ({error}); all that was measured is in the log: run it again"
-            ) from error
+        nodes, self._looking = self._looking.result(), None
         living = {node.id for node in nodes}
         self._slots = [slot for slot in self._slots if slot.node.id in living]
         new = [node for node in nodes if node.id not in self._seen]
@@ -252,7 +268,7 @@ class RayRoster:
         for node, survey in done.items():
             del self._surveys[node]
             if (error := survey.exception()) is not None:
-                self._refused[node.name] = str(error).strip().splitlines()[-1]
+                self._refused[node.name] = _last_line(error)
                 continue
             surveyed = Surveyed.from_text(survey.result())
             self._has[node.name] = surveyed.devices
@@ -306,6 +322,25 @@ def _slots(node: NodeFacts, target: Target, devices: int, measures: bool) -> Ite
         return
     for _ in range(min(node.gpus, devices)):
         yield _Slot(node, False, node.cpus // node.gpus)
+
+
+def _last_line(error: BaseException) -> str:
+    """What was raised on the node: Ray puts its traceback before that."""
+    return str(error).strip().splitlines()[-1]
+
+
+def _in_thread(work: Callable[[], R]) -> Future[R]:
+    """The result of work that may block for ever; it does not keep the process from ending."""
+    future: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="autosched-fleet-nodes", daemon=True).start()
+    return future
 
 
 def _on(node: NodeFacts) -> NodeAffinitySchedulingStrategy:

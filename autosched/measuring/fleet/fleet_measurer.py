@@ -198,6 +198,8 @@ class FleetMeasurer:
             self._cards.join(card)
         for compiler in compilers:
             self._compilers.join(compiler)
+        if compilers:
+            self._take(self._cards.cancel_waiting())
         now = time.monotonic()
         if self._cards.places:
             self._alone_since = now
@@ -214,13 +216,13 @@ class FleetMeasurer:
                 self._events.get_nowait()()
 
     def _take(self, trials: Sequence[_Trial]) -> None:
+        """Send each to where it goes next. Cards compile finalists themselves: they have the binaries of most."""
         for trial in trials:
             if self._broken is not None:
                 trial.answer.set_exception(self._broken)
-            elif self._compilers.places and not trial.rounds:
+            elif self._compilers.places and not trial.rounds and trial.compiled is None:
                 self._compilers.submit(_Compilation(trial=trial))
             else:
-                # It compiles finalists, too: it has the binaries of most of them.
                 self._cards.submit(trial)
 
     def _start(self, now: float) -> None:

@@ -194,7 +194,9 @@ class SearchOf(Generic[T]):
         self._begin()
         again, self._again = self._again[:capacity], self._again[capacity:]
         largest = max(BATCH, capacity // _MOST_AHEAD)
-        size = min(max(largest // _FIRST_PART, self.known // 4), largest, capacity - len(again), self.left - len(again))
+        # By finished batches: how many trials of later ones have ended is a matter of timing.
+        grown = max(largest // _FIRST_PART, self.observed // 4)
+        size = min(grown, largest, capacity - len(again), self.left - len(again))
         begin = time.perf_counter()
         asked: Sequence[Schedule] = ()
         if size > 0:
