@@ -248,14 +248,15 @@ class RayRoster:
         if self._looking is None or not self._looking.done():
             if self._looking is not None and now > self._looked + _HEAD_S:
                 raise TargetUnavailableError(
-                    f"the head of the Ray cluster has not answered for {_HEAD_S:.0f} s; all that was measured is in the "
+                    f"the head of the Ray cluster has not answered for {_HEAD_S:.0f} s; what was measured is in the "
                     "log: run it again to go on"
                 )
             return
         nodes, self._looking = self._looking.result(), None
         living = {node.id for node in nodes}
         self._slots = [slot for slot in self._slots if slot.node.id in living]
-        new = [node for node in nodes if node.id not in self._seen]
+        # One without a core can do nothing: heads are kept free so.
+        new = [node for node in nodes if node.id not in self._seen and node.cpus]
         self._seen |= living
         self._surveys |= surveys(new, self._target, self._location)
 
@@ -279,7 +280,7 @@ class RayRoster:
     def _admit(self, node: NodeFacts, surveyed: Surveyed) -> None:
         measures = self._target.device in surveyed.devices and (self._target.kind == "cpu" or node.gpus > 0)
         compiles = self._target.kind == "gpu" and not node.gpus
-        if not node.cpus or not (measures or compiles):
+        if not (measures or compiles):
             return
         why = surveyed.code.why_unlike(self._own)
         if not why and self._measuring is not None:

@@ -18,11 +18,14 @@ from pathlib import Path
 
 from autosched.backends.backend import Artefact
 from autosched.machine.policies import Policy
+from autosched.measuring.fleet.node import ThisNode
+from autosched.measuring.measurer import BATCH
 from search_spaces import Schedule, Target, Workload
 from search_spaces.devices.target import cpu
 from tuning_logs import CompileFacts, Measurement
 
 LOCATION = "made_up_node:MadeUpNode"
+REAL = "made_up_node:RealNode"
 IMAGINARY_CPU = "Imaginary CPU"
 # Variables of a node: its devices, separated by commas; seconds of a trial and of a compilation; a file of schedules,
 # one a line, that end the process that measures them; and a folder in which every trial leaves a line.
@@ -45,6 +48,34 @@ def made_up(workload: Workload, schedule: Schedule) -> Measurement:
     if number % 7 == 0:
         return Measurement("compile_error", detail="made up")
     return Measurement("ok", (float(f"{100 + number % 10_000}e-7"),))
+
+
+class Local:
+    """Makes them up in this process, with as many batches in flight as a fleet has."""
+
+    environment = ()
+
+    def __init__(self, batches: int) -> None:
+        self.capacity = BATCH * batches
+
+    def library_s(self, workload: Workload) -> float | None:
+        return None
+
+    def submit(
+        self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Future[Measurement]]:
+        futures: list[Future[Measurement]] = [Future() for _ in schedules]
+        for schedule, future in zip(schedules, futures, strict=True):
+            future.set_result(made_up(workload, schedule))
+        return futures
+
+    def remeasure(
+        self, workload: Workload, schedules: Sequence[Schedule], rounds: int, *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Measurement]:
+        return [made_up(workload, schedule) for schedule in schedules]
+
+    def cancel(self) -> None:
+        """Nothing to cancel."""
 
 
 def _seconds(variable: str) -> float:
@@ -125,3 +156,10 @@ class MadeUpMeasurer:
 
     def cancel(self) -> None:
         pass
+
+
+class RealNode(ThisNode):
+    """Measures on its CPU if it is told to."""
+
+    def devices(self) -> list[str]:
+        return super().devices() if os.environ.get(DEVICES) == "real" else []

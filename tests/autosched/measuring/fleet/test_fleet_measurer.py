@@ -1,4 +1,4 @@
-"""Searches on a fleet whose cards are of this process: the same records as of one machine, whatever becomes of cards."""
+"""Searches on a fleet whose cards are of this process: the records of one machine, whatever becomes of cards."""
 
 from __future__ import annotations
 
@@ -11,44 +11,15 @@ from typing import Any
 import pytest
 
 import autosched
-from autosched.machine.policies import Policy
 from autosched.measuring.fleet.fleet_measurer import FleetMeasurer
 from fake_roster import FakeCard, FakeCompiler, FakeRoster
-from made_up_node import imaginary_cpu, made_up
-from search_spaces import Schedule, TargetUnavailableError, Workload, ops
-from tuning_logs import Measurement, TuningLog, TuningRecord
+from made_up_node import Local, imaginary_cpu
+from search_spaces import Schedule, TargetUnavailableError, ops
+from tuning_logs import TuningLog, TuningRecord
 
 TARGET = imaginary_cpu()
 OP = ops.matmul(64, 64, 64)
 TRIALS = 100
-
-
-class Local:
-    """As many schedules in flight as on a fleet of so many cards."""
-
-    environment = ()
-
-    def __init__(self, cards: int) -> None:
-        self.capacity = 64 * cards
-
-    def library_s(self, workload: Workload) -> float | None:
-        return None
-
-    def submit(
-        self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
-    ) -> list[Future[Measurement]]:
-        futures: list[Future[Measurement]] = [Future() for _ in schedules]
-        for schedule, future in zip(schedules, futures, strict=True):
-            future.set_result(made_up(workload, schedule))
-        return futures
-
-    def remeasure(
-        self, workload: Workload, schedules: Sequence[Schedule], rounds: int, *, policy: Policy = "cold", seed: int = 0
-    ) -> list[Measurement]:
-        return [made_up(workload, schedule) for schedule in schedules]
-
-    def cancel(self) -> None:
-        """Nothing to cancel."""
 
 
 def tuned(log: Path, measurer: Any, trials: int = TRIALS, strategy: str = "random") -> autosched.TuneResult:
@@ -72,7 +43,7 @@ def tried(records: Sequence[TuningRecord]) -> list[Schedule]:
 
 
 def test_equal_seeds_give_the_same_search_as_on_one_machine(tmp_path: Path) -> None:
-    local = tuned(tmp_path / "local.jsonl", Local(cards=3), strategy="evolutionary")
+    local = tuned(tmp_path / "local.jsonl", Local(batches=3), strategy="evolutionary")
     cards = [FakeCard("a"), FakeCard("b"), FakeCard("c")]
     records = searched(tmp_path / "fleet.jsonl", FakeRoster(cards), strategy="evolutionary")
     assert {r.measurement.card for r in records} == {"a", "b", "c"}
@@ -92,14 +63,14 @@ def test_finals_are_held_on_one_card_and_held_again_where_it_is_lost(log: Path) 
 
 
 def test_what_a_lost_card_had_is_measured_by_the_others_once_each(tmp_path: Path) -> None:
-    tuned(tmp_path / "local.jsonl", Local(cards=2))
+    tuned(tmp_path / "local.jsonl", Local(batches=2))
     roster = FakeRoster([FakeCard("a", answers=30), FakeCard("b")], later=[FakeCard("c", answers=0)])
     records = searched(tmp_path / "fleet.jsonl", roster)
     assert Counter(tried(records)) == Counter(tried(list(TuningLog(tmp_path / "local.jsonl"))))
 
 
 def test_a_schedule_that_ends_two_cards_is_a_failed_record_and_the_others_are_measured(tmp_path: Path) -> None:
-    tuned(tmp_path / "local.jsonl", Local(cards=1))
+    tuned(tmp_path / "local.jsonl", Local(batches=1))
     deadly = tried(list(TuningLog(tmp_path / "local.jsonl")))[7]
     cards = [FakeCard(str(n), deadly=[deadly.one_line]) for n in range(3)]
     records = searched(tmp_path / "fleet.jsonl", FakeRoster(cards[:1], later=cards[1:]), trials=64)

@@ -1,0 +1,24 @@
+"""A search on the made-up H200s of a cluster, as a program: python fleet_driver.py ADDRESS LOG TRIALS.
+
+It gives up a silent head of the cluster after some seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import autosched
+import made_up_node
+from autosched.measuring.fleet import cluster
+from autosched.measuring.fleet.fleet import Fleet
+
+
+def main(address: str, log: str, trials: int) -> None:
+    cluster._HEAD_S = 3.0
+    op = autosched.ops.matmul(1024, 1024, 1024, dtype="float16")
+    measurer = Fleet(address, made_up_node.LOCATION)
+    autosched.tune(op, "h200", trials, strategy="random", cost_model="random", log=log, measurer=measurer, history=())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
