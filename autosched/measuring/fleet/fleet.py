@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,10 +22,9 @@ class Fleet:
     """
 
     def __init__(self, address: str = "auto", node: str = LOCATION) -> None:
-        try:
-            from autosched.measuring.fleet import cluster
-        except ImportError as error:
-            raise InputError(f"a fleet needs Ray ({error}): pip install 'autosched[fleet]'") from error
+        check_installed()
+        from autosched.measuring.fleet import cluster
+
         cluster.connect(address)
         self._open_roster = cluster.RayRoster
         self._node = node
@@ -79,3 +79,9 @@ def fleet(address: str = "auto") -> Fleet:
         InputError: Ray is not installed, or there is no cluster.
     """
     return Fleet(address)
+
+
+def check_installed() -> None:
+    """Raise InputError unless Ray is installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise InputError("a fleet needs Ray: pip install 'autosched[fleet]'")
