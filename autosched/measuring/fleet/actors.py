@@ -12,7 +12,6 @@ import json
 from functools import lru_cache
 
 from autosched.backends import spaces
-from autosched.measuring.fleet.code import Code
 from autosched.measuring.fleet.messages import Answer, Packed, packed, schedules_of, task_of, unpacked
 from autosched.measuring.fleet.node import node_at
 from autosched.measuring.measurer import UnfitWorkloadError
@@ -26,8 +25,9 @@ _MOST_SPACES = 64
 
 def survey(location: str, target: str) -> str:
     """JSON of a node's devices and code, as it is seen for a target."""
-    code = Code.here(Target.from_json(parsed(target)))
-    return json.dumps({"devices": node_at(location).devices(), "code": code.to_text()})
+    node = node_at(location)
+    code = node.code(Target.from_json(parsed(target)))
+    return json.dumps({"devices": node.devices(), "code": code.to_text()})
 
 
 class _Binding:

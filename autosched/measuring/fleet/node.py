@@ -13,6 +13,7 @@ from autosched.backends.backend import Artefact
 from autosched.machine import devices
 from autosched.machine.policies import Policy
 from autosched.machine.telemetry import device_uuid, listed_gpus
+from autosched.measuring.fleet.code import Code
 from autosched.measuring.fleet.compile_service import CompileService
 from autosched.measuring.local_measurer import LocalMeasurer
 from autosched.measuring.worker_setups import TrialLimits
@@ -60,6 +61,10 @@ class Node(Protocol):
         """The names of its GPUs, each as often as it is there, and that of its CPU."""
         ...
 
+    def code(self, target: Target) -> Code:
+        """The code that it runs, and what measurements on a target depend on there."""
+        ...
+
     def card(self, target: Target) -> str:
         """UUID of the GPU of this process; the node's name for a CPU."""
         ...
@@ -83,6 +88,9 @@ class ThisNode:
 
     def devices(self) -> list[str]:
         return [*listed_gpus(), devices.cpu_target().device]
+
+    def code(self, target: Target) -> Code:
+        return Code.here(target)
 
     def card(self, target: Target) -> str:
         return (device_uuid() or "") if target.kind == "gpu" else platform.node()

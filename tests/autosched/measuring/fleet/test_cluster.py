@@ -6,6 +6,8 @@ One cluster serves all tests, in their order: the last ones take it apart.
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +35,7 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'auto
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from autosched.measuring.fleet.fleet import Fleet  # noqa: E402
+from autosched.measuring.fleet.inspection import check, status  # noqa: E402
 
 ROOT = Path(__file__).parents[4]
 SUPPORT = ROOT / "tests" / "support" / "searches"
@@ -80,7 +83,18 @@ def _nodes(cluster: Any, deadly: Path) -> Any:
     found = cluster.add_node(num_gpus=1, num_cpus=1, env_vars=h200)
     cluster.add_node(num_gpus=1, num_cpus=1, env_vars={"MADE_UP_DEVICES": A100.device, **trial})
     cluster.add_node(num_cpus=1, env_vars={"MADE_UP_DEVICES": "real"})
+    paths = os.pathsep.join([str(_other_code(deadly.with_name("other"))), str(SUPPORT)])
+    cluster.add_node(num_gpus=1, num_cpus=1, env_vars={**h200, "PYTHONPATH": paths})
     return found
+
+
+def _other_code(folder: Path) -> Path:
+    """Our packages with a comment more."""
+    for name in ("autosched", "cost_models", "search_spaces", "tuning_logs"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("records", "__pycache__"))
+    with (folder / "cost_models" / "__init__.py").open("a") as module:
+        module.write("# More.\n")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +131,33 @@ def local_schedules(tmp_path: Path, trials: int = TRIALS) -> list[Schedule]:
     return tried(tmp_path / "local.jsonl")
 
 
+def test_nodes_are_listed_and_one_with_other_code_is_refused_with_the_difference(made_up: MadeUpCluster) -> None:
+    found = status(made_up.address, H200, made_up_node.LOCATION)
+    assert Counter(node.devices for node in found) == {
+        (): 1,
+        (H200.device,): 3,
+        (A100.device,): 1,
+        ("real",): 1,
+    }
+    (refused,) = [node for node in found if node.why_refused and node.cpus]
+    assert re.fullmatch(r"code of cost_models is [0-9a-f]{12} there, [0-9a-f]{12} here", refused.why_refused)
+
+
+def test_a_check_measures_on_every_card(made_up: MadeUpCluster) -> None:
+    found = list(check(made_up.address, H200, made_up_node.LOCATION))
+    assert len({card.card for card in found}) == len(found) == 2
+
+
+def test_real_kernels_are_measured_on_the_cpu_of_a_node(made_up: MadeUpCluster, log: Path) -> None:
+    op, target = ops.matmul(64, 64, 64), devices.cpu_target()
+    with Fleet(made_up.address, made_up_node.REAL) as fleet:
+        result = autosched.tune(op, target, 12, strategy="random", log=log, measurer=fleet, history=())
+    assert result.best is not None
+    assert result.best.measurement.card
+    a, b = torch.randn(64, 64), torch.randn(64, 64)
+    torch.testing.assert_close(autosched.replay(op, target, log=log)(a, b), a @ b)
+
+
 def test_searches_of_two_devices_at_once_find_what_one_machine_finds(fleet: Fleet, tmp_path: Path) -> None:
     other = threading.Thread(target=tuned, args=(tmp_path / "a100.jsonl", "a100", fleet))
     other.start()
@@ -139,13 +180,6 @@ def test_a_device_that_no_node_has_is_refused_with_those_that_nodes_have(fleet: 
     assert records(log) == []
 
 
-def test_the_candidates_of_a_killed_actor_are_measured_once_each(fleet: Fleet, tmp_path: Path, log: Path) -> None:
-    thread = in_a_thread(log, fleet, 400)
-    os.kill(_process_of(records(log)[-1]), signal.SIGKILL)
-    thread.join()
-    assert Counter(tried(log)) == Counter(local_schedules(tmp_path, 400))
-
-
 def test_a_schedule_that_ends_two_cards_is_one_failed_record(
     fleet: Fleet, made_up: MadeUpCluster, tmp_path: Path, log: Path
 ) -> None:
@@ -157,16 +191,6 @@ def test_a_schedule_that_ends_two_cards_is_one_failed_record(
     assert Counter(tried(log)) == Counter(local)
     crashed = [r.schedule for r in records(log) if r.measurement.status == "run_crash"]
     assert crashed == [deadly]
-
-
-def test_real_kernels_are_measured_on_the_cpu_of_a_node(made_up: MadeUpCluster, log: Path) -> None:
-    op, target = ops.matmul(64, 64, 64), devices.cpu_target()
-    with Fleet(made_up.address, made_up_node.REAL) as fleet:
-        result = autosched.tune(op, target, 12, strategy="random", log=log, measurer=fleet, history=())
-    assert result.best is not None
-    assert result.best.measurement.card
-    a, b = torch.randn(64, 64), torch.randn(64, 64)
-    torch.testing.assert_close(autosched.replay(op, target, log=log)(a, b), a @ b)
 
 
 def test_the_candidates_of_a_lost_node_are_measured_once_each(
@@ -196,7 +220,3 @@ def test_a_search_whose_cluster_lost_its_head_ends_and_goes_on_elsewhere(
     before = tried(log)
     tuned(log, "h200", Local(batches=6), len(before) + 32)
     assert len(set(tried(log))) == len(tried(log)) == len(before) + 32
-
-
-def _process_of(record: TuningRecord) -> int:
-    return int(record.measurement.card.split()[-1])
