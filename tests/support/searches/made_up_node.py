@@ -18,6 +18,7 @@ from pathlib import Path
 
 from autosched.backends.backend import Artefact
 from autosched.machine.policies import Policy
+from autosched.measuring.fleet.code import Code
 from autosched.measuring.fleet.node import ThisNode
 from autosched.measuring.measurer import BATCH
 from search_spaces import Schedule, Target, Workload
@@ -28,14 +29,9 @@ LOCATION = "made_up_node:MadeUpNode"
 REAL = "made_up_node:RealNode"
 IMAGINARY_CPU = "Imaginary CPU"
 # Variables of a node: its devices, separated by commas; seconds of a trial and of a compilation; a file of schedules,
-# one a line, that end the process that measures them; and a folder in which every trial leaves a line.
-DEVICES, TRIAL_S, COMPILE_S, DEADLY, NOTES = (
-    "MADE_UP_DEVICES",
-    "MADE_UP_TRIAL_S",
-    "MADE_UP_COMPILE_S",
-    "DEADLY",
-    "NOTES",
-)
+# one a line, that end the process that measures them; and whether it has other code.
+DEVICES, TRIAL_S, COMPILE_S = "MADE_UP_DEVICES", "MADE_UP_TRIAL_S", "MADE_UP_COMPILE_S"
+DEADLY, OTHER_CODE = "MADE_UP_DEADLY", "MADE_UP_OTHER_CODE"
 
 
 def imaginary_cpu() -> Target:
@@ -85,6 +81,10 @@ def _seconds(variable: str) -> float:
 class MadeUpNode:
     def devices(self) -> list[str]:
         return [name for name in os.environ.get(DEVICES, "").split(",") if name]
+
+    def code(self, target: Target) -> Code:
+        here = Code.here(target)
+        return Code((*here.own, ("made up", "other code")), here.environment) if os.environ.get(OTHER_CODE) else here
 
     def card(self, target: Target) -> str:
         return f"{os.environ.get('CUDA_VISIBLE_DEVICES')} of {os.getpid()}"
@@ -141,9 +141,6 @@ class MadeUpMeasurer:
     def _one(self, workload: Workload, schedule: Schedule, artefact: Artefact | None) -> Measurement:
         if artefact is None:
             self._compiling.submit(workload, schedule).result()
-        if folder := os.environ.get(NOTES):
-            with (Path(folder) / str(os.getpid())).open("a") as notes:
-                notes.write(f"{schedule.one_line}\n")
         if (deadly := os.environ.get(DEADLY)) and schedule.one_line in Path(deadly).read_text().splitlines():
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(_seconds(TRIAL_S))
