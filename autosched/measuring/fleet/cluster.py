@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -57,7 +58,8 @@ def connect(address: str) -> None:
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
-        # Reachable from this machine alone.
+        # Reachable from this machine alone, and by this user alone: as Ray does itself from 2.59 on.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
         quiet |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
         ray.init(address=address, **quiet)
