@@ -5,10 +5,10 @@ python tests/figures/fleet.py --overhead | --faults
 python tests/figures/fleet.py --device h200 [--workers 14] [--trials 400]
 
 Without an option: trials a second with so many made-up GPUs and nodes that compile. Trials and compilations take
-made-up times, in which the cores of this machine rest. --overhead: milliseconds for a trial that takes no time, in this process
-and on a fleet of one card. --faults: seconds from the end of an actor, and of a node, until the measurer knows of it, and
-until all that was under way there is measured. --device: trials a second of random schedules, by the local measurer and
-by a fleet of one card and a node that compiles on this machine, each with so many compile processes, in turn.
+made-up times, in which the cores of this machine rest. --overhead: milliseconds for a trial that takes no time, in this
+process and on a fleet of one card. --faults: seconds from the end of an actor, and of a node, until the measurer knows
+of it, and until all that was under way there is measured. --device: trials a second of random schedules, by the local
+measurer and by a fleet of one card and a node that compiles on this machine, each with so many compile processes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ import made_up_node  # noqa: E402
 from autosched.backends import spaces  # noqa: E402
 from autosched.machine import devices  # noqa: E402
 from autosched.measuring import LocalMeasurer, Measurer, TrialLimits  # noqa: E402
-from autosched.measuring.fleet import cluster as clusters  # noqa: E402
-from autosched.measuring.fleet.cluster import RayRoster  # noqa: E402
+from autosched.measuring.fleet.cluster import RayRoster, connect  # noqa: E402
 from autosched.measuring.fleet.fleet_measurer import FleetMeasurer  # noqa: E402
 from autosched.measuring.fleet.node import LOCATION  # noqa: E402
 from search_spaces import Schedule, Target, Workload, ops, target_named  # noqa: E402
@@ -70,7 +69,7 @@ def made_up_cluster(cards: Sequence[int], compilers: int, trial_s: float, compil
             cluster.add_node(num_gpus=gpus, num_cpus=gpus, env_vars=has)
         for _ in range(compilers):
             cluster.add_node(num_cpus=1, env_vars=times)
-        clusters.connect(cluster.address)
+        connect(cluster.address)
         yield cluster
     finally:
         ray.shutdown()
@@ -118,9 +117,7 @@ def throughput(gpus: Sequence[int], compilers: Sequence[int], trials: int, trial
             ):
                 row.append(f"{trials / seconds_for(measurer, OP, given):.1f}")
         rows.append((str(cards), *row))
-    print(
-        f"trials a second; a trial takes {trial_s} s, a compilation {compile_s} s of the one core of a card or node"
-    )
+    print(f"trials a second; a trial takes {trial_s} s, a compilation {compile_s} s of the one core of a card or node")
     print(*table_lines(rows, right=range(4)), sep="\n")
 
 
@@ -144,48 +141,49 @@ def faults(trials: int, trial_s: float) -> None:
 
 
 def _lost(measurer: FleetMeasurer, cluster: Any, what: str, given: Sequence[Schedule]) -> tuple[str, str]:
-    noticed: list[float] = []
-    lost = measurer._roster.lost
-    measurer._roster.lost = lambda place: (noticed.append(time.perf_counter()), lost(place))  # type: ignore[method-assign]
-    futures = measurer.submit(OP, given)
-    while sum(future.done() for future in futures) < len(given) // 8:
+    noticed: list[tuple[float, Any]] = []
+    roster, answers = measurer._roster, measurer.submit(OP, given)
+    vacate = roster.lost
+    roster.lost = lambda place: (noticed.append((time.perf_counter(), place)), vacate(place))  # type: ignore[method-assign]
+    while sum(answer.done() for answer in answers) < len(given) // 8:
         time.sleep(0.01)
-    place = measurer._cards.places[0]
-    held = list(measurer._cards._held[place])
+    held = {place: list(jobs) for place, jobs in measurer._cards._held.items()}
     begin = time.perf_counter()
     if what == "actor":
-        done = next(future.result() for future in futures if future.done() and future.result().card)
-        os.kill(int(done.card.split()[-1]), signal.SIGKILL)
+        card = next(answer.result().card for answer in answers if answer.done() and answer.result().card)
+        os.kill(int(card.split()[-1]), signal.SIGKILL)
     else:
-        node = next(n for n in cluster.worker_nodes if n.unique_id or n.node_id == place.slot.node.id)
-        cluster.remove_node(node, allow_graceful=False)
-    wait([job.answer for job in held])
-    recovered = time.perf_counter() - begin
-    wait(futures)
-    return f"{noticed[0] - begin:.2f} s", f"{recovered:.2f} s"
+        cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+    while not noticed:
+        time.sleep(0.001)
+    (at, place), *_ = noticed
+    wait([job.answer for job in held[place]])
+    recovered_s = time.perf_counter() - begin
+    wait(answers)
+    return f"{at - begin:.2f} s", f"{recovered_s:.2f} s"
 
 
 def on_device(name: str, workers: int, trials: int, rounds: int) -> None:
     target = devices.resolve(name)
-    clusters_ = started()
-    clusters_.add_node(num_gpus=1, num_cpus=1)
-    clusters_.add_node(num_cpus=workers)
-    clusters.connect(clusters_.address)
+    cluster = started()
+    cluster.add_node(num_gpus=1, num_cpus=1)
+    cluster.add_node(num_cpus=workers)
+    connect(cluster.address)
     rates: dict[str, list[float]] = {"local": [], "fleet": []}
     try:
         for number in range(rounds):
-            # The same for both, and a shape for each: no cache of a compiler helps the second one.
-            given = [schedules(op, target, trials + workers, seed=number) for op in SHAPES]
-            (one, of_local), (other, of_fleet) = zip(SHAPES, given if number % 2 else given, strict=True)
+            # The same for both: our workers keep no compiler's cache.
+            drawn = schedules(OP, target, trials + workers, seed=number)
+            given, warm_up = drawn[:trials], drawn[trials:]
             with LocalMeasurer(target, limits=TrialLimits(compile_workers=workers)) as local, local.reserved(target):
-                seconds_for(local, one, of_local[trials:])
-                rates["local"].append(trials / seconds_for(local, one, of_local[:trials]))
+                seconds_for(local, OP, warm_up)
+                rates["local"].append(trials / seconds_for(local, OP, given))
             with measurer_of(target, LOCATION, 2) as measurer:
-                seconds_for(measurer, other, of_fleet[trials:])
-                rates["fleet"].append(trials / seconds_for(measurer, other, of_fleet[:trials]))
+                seconds_for(measurer, OP, warm_up)
+                rates["fleet"].append(trials / seconds_for(measurer, OP, given))
     finally:
         ray.shutdown()
-        clusters_.shutdown()
+        cluster.shutdown()
     rows = [("", *(f"round {n + 1}" for n in range(rounds)), "median")]
     for which, found in rates.items():
         rows.append((which, *(f"{rate:.1f}" for rate in found), f"{statistics.median(found):.1f}"))
