@@ -46,6 +46,7 @@ class _Kernels:
         It takes the addresses of the tensors, then the maps, each with the numbers that follow it, and then `hidden`
         addresses: that of `scratch_bytes` of memory, and null.
         """
+        _use_device()
         function = self.loaded(name, shared_bytes, cluster)
         scratch = torch.empty(scratch_bytes, dtype=torch.uint8, device="cuda") if scratch_bytes else None
         numbers = [t.data_ptr() for t in tensors] + [n for m in maps for n in m.numbers]
@@ -71,6 +72,13 @@ class _Kernels:
         _done(driver.cuLaunchKernelEx(config, function, ctypes.addressof(parameters), 0))
 
 
+def _use_device():
+    """Let the driver work on torch's current device, in a thread that never touched it too."""
+    if not int(_done(driver.cuCtxGetCurrent())):
+        device = _done(driver.cuDeviceGet(torch.cuda.current_device()))
+        _done(driver.cuCtxSetCurrent(_done(driver.cuDevicePrimaryCtxRetain(device))))
+
+
 def _done(result):
     """The results of a CUDA call without its status. Raises RuntimeError unless that is success."""
     status, *values = result
@@ -87,6 +95,7 @@ class _TensorMap:
     """
 
     def __init__(self, tensor, kind, sizes, strides_bytes, box, swizzle, window=None, numbers=()):
+        _use_device()
         self.memory, self.numbers = (ctypes.c_uint8 * 192)(), numbers
         self.address = ctypes.addressof(self.memory) + -ctypes.addressof(self.memory) % 64
         pointer, number = ctypes.c_void_p, ctypes.c_int

@@ -250,13 +250,13 @@ class _Composition:
             return Plan(slots, [*steps, *copies], kept, self._device, graphs)
 
         everything = range(len(values))
-        direct = self._direct(values, kept)
+        steps, direct = in_place(draft.steps, self._direct(values, kept))
         if not direct:
             only = plan(draft.slots, draft.steps, everything)
             return lambda *_: only
         slots = [replace(s, within=(direct[n], 0)) if n in direct else s for n, s in enumerate(draft.slots)]
         copied = [n for n in everything if self._slot(values[n]) not in direct]
-        without = plan(slots, in_place(draft.steps, direct), copied)
+        without = plan(slots, steps, copied)
         apart = Apart([_bytes(self._divided, node) for node in self._ordered], [*direct.values()])
         return PlansOfWrites(without, lambda: plan(draft.slots, draft.steps, everything), apart, len(self._leaves))
 

@@ -10,16 +10,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from autosched.kernels.in_place import Places, storing_in_place
+from autosched.kernels.in_place import Places, may_alias, storing_in_place
 from autosched.kernels.kernel import Kernel
 from autosched.planning import Launch, Plan, Slot, Step
 from autosched.torch_compile.graphs import on_data
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.own_elements import uses_only_own_elements
 
-# Backends whose kernels may read and write the same element. Those in CUDA C++ and LLVM's IR tell the compiler that
-# pointers are of distinct memory, and the latter compute elements twice at the end of a dimension.
-_MAY_ALIAS = ("triton",)
 # Takes the tensors and addresses of a call, and whether some are copies.
 Plans = Callable[[Sequence[Any], Sequence[int], bool], Plan]
 
@@ -27,7 +24,9 @@ Plans = Callable[[Sequence[Any], Sequence[int], bool], Plan]
 def direct_writes(
     slots: Sequence[Slot], steps: Sequence[Step], writes: Mapping[int, int], kept: Collection[int]
 ) -> dict[int, int]:
-    """The slots of values, among these, that may lie in the memory of the input that they are written to.
+    """The slots of values, among these, that could lie in the memory of the input that they are written to.
+
+    Kernels that read that input must be such as may do so: `in_place`.
 
     `writes`: by the slot of a whole value that of its input. `kept`: slots that are read after all steps.
     """
@@ -58,7 +57,7 @@ def _is_direct(steps: Sequence[Step], value: int, target: int) -> bool:
 def _reads_where_it_stores(launch: Launch, value: int, target: int) -> bool:
     """True for a kernel of one loop nest that uses of the input only the element that it stores."""
     kernel = launch.kernel
-    if not isinstance(kernel, Kernel) or kernel.record.backend not in _MAY_ALIAS or launch.originals:
+    if not isinstance(kernel, Kernel) or launch.originals:
         return False
     workload, output = kernel.workload, launch.writes.index(value)
     begins = {workload.inputs[n].name: begin for n, (_, begin) in _places(launch, kernel, {value: target}).items()}
@@ -73,27 +72,29 @@ def _places(launch: Launch, kernel: Kernel, direct: Mapping[int, int]) -> Places
     return {n: (output, offset // sizes[output]) for n, output, offset in reads}
 
 
-def in_place(steps: Sequence[Step], direct: Mapping[int, int]) -> list[Step]:
+def in_place(steps: Sequence[Step], direct: Mapping[int, int]) -> tuple[list[Step], dict[int, int]]:
     """The steps with kernels that store only what changes, for values in the memory of inputs that they read.
 
-    `direct`: by the slot of a value that of the input.
+    `direct`: by the slot of a value that of the input; returned without the values of kernels that may not be there.
     """
     made = dict[tuple[int, frozenset[tuple[int, tuple[int, int]]]], Kernel | None]()
-
-    def changed(step: Step) -> Step:
+    found, apart = list[Step](), set[int]()
+    for step in steps:
         kernel = step.kernel if isinstance(step, Launch) else None
-        if not isinstance(step, Launch) or not isinstance(kernel, Kernel):
-            return step
-        places = _places(step, kernel, direct)
-        # Launches of one code share one for this.
-        key = id(kernel.artefact), frozenset((kernel.order.index(n), place) for n, place in places.items())
-        if places and key not in made:
-            with on_data():
-                made[key] = storing_in_place(kernel, places)
-        found = made.get(key)
-        return step if found is None else replace(step, kernel=found.called_as(kernel.workload))
-
-    return [*map(changed, steps)]
+        places = _places(step, kernel, direct) if isinstance(step, Launch) and isinstance(kernel, Kernel) else {}
+        if isinstance(step, Launch) and isinstance(kernel, Kernel) and places:
+            # Launches of one code share one for this.
+            key = id(kernel.artefact), frozenset((kernel.order.index(n), place) for n, place in places.items())
+            if key not in made:
+                with on_data():
+                    made[key] = storing_in_place(kernel, places)
+            changed = made[key]
+            if changed is not None:
+                step = replace(step, kernel=changed.called_as(kernel.workload))
+            elif not may_alias(kernel):
+                apart.update(step.writes[output] for output, _ in places.values())
+        found.append(step)
+    return found, {value: target for value, target in direct.items() if value not in apart}
 
 
 class Apart:

@@ -62,7 +62,7 @@ class EncodedMaps:
     """The maps of one descriptor of a kernel."""
 
     def __init__(self, described: TensorMap) -> None:
-        """Raises LoadError when the driver has no tensor maps."""
+        """Of kernels that are loaded in the current context. Raises LoadError when the driver has no tensor maps."""
         rank = len(described.shape)
         size = dtype(described.dtype).bytes
         strides = [stride * size for stride in described.strides]
@@ -71,6 +71,7 @@ class EncodedMaps:
         self._strides = (ctypes.c_uint64 * rank)(*reversed(strides[:-1]))
         self._encode, self._tile = _tiled(described) if described.window is None else _windowed(described)
         self._described, self._rank = described, rank
+        _, self._context = driver.cuCtxGetCurrent()
         reach = size + sum((n - 1) * stride for n, stride in zip(described.shape, strides, strict=True))
         small = described.window is None and reach < _SMALL_BYTES
         self._wrong_bit = small and driver_version() <= _LAST_WRONG_DRIVER
@@ -88,26 +89,35 @@ class EncodedMaps:
         return found
 
     def _encoded(self, address: int) -> EncodedMap:
-        made, described = EncodedMap(), self._described
-        status = self._encode(
+        made = EncodedMap()
+        status = self._encode_at(address, made)
+        if status == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
+            # A thread that never touched the device has none: give it the one that the kernels were loaded in.
+            driver.cuCtxSetCurrent(self._context)
+            status = self._encode_at(address, made)
+        if status:
+            raise RuntimeError(f"{driver.CUresult(status).name}: no tensor map for {self._described} at {address:#x}")
+        if self._wrong_bit:
+            words = (ctypes.c_uint64 * 2).from_address(made.address)
+            words[_WRONG_WORD] &= ~_WRONG_BIT
+        return made
+
+    def _encode_at(self, address: int, made: EncodedMap) -> int:
+        """The driver's status."""
+        status: int = self._encode(
             made.address,
-            data_type(described.dtype),
+            data_type(self._described.dtype),
             self._rank,
             address,
             self._shape,
             self._strides,
             *self._tile,
             int(driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
-            described.swizzle,
+            self._described.swizzle,
             int(_PROMOTION),
             int(driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         )
-        if status:
-            raise RuntimeError(f"{driver.CUresult(status).name}: no tensor map for {described} at {address:#x}")
-        if self._wrong_bit:
-            words = (ctypes.c_uint64 * 2).from_address(made.address)
-            words[_WRONG_WORD] &= ~_WRONG_BIT
-        return made
+        return status
 
 
 def data_type(name: str) -> int:

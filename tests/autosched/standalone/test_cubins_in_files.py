@@ -7,6 +7,7 @@ import ctypes
 import subprocess
 import sys
 import types
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from autosched.backends import spaces
+from autosched.backends import CompileError, spaces
 from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.gpu.kernel import CudaKernel, TensorMap
 from autosched.backends.triton.backend import TritonBackend
@@ -51,8 +52,14 @@ for name in variables:
 
 
 def tuned(workload: Workload, backend: str, target: Target = H200) -> Tuned:
-    """As if the first schedule drawn had been the best, for a file with cubins."""
-    schedule = spaces.build(workload, target, [BACKENDS[backend]]).sample(np.random.default_rng(0))
+    """As if the first schedule drawn that compiles had been the best, for a file with cubins."""
+    space, rng, maker = spaces.build(workload, target, [BACKENDS[backend]]), np.random.default_rng(0), BACKENDS[backend]
+    for schedule in (space.sample(rng) for _ in range(20)):
+        program = schedule.program
+        # Triton refuses some, other ones in each version.
+        with suppress(CompileError):
+            maker.compile(maker.render(program, "", target), program, target)
+            break
     provenance = Provenance("0123456789ab", "cold", 0.0, 0, 0, (("torch", "2.9"),))
     record = TuningRecord(workload, target, schedule, Measurement("ok", (12.34e-6,)), provenance)
     return replace(Tuned.of(record, schedule, workload), cubins=True)
@@ -116,9 +123,18 @@ def passed(kernel: CudaKernel, count: int, monkeypatch: pytest.MonkeyPatch) -> t
         found.append(([ctypes.c_uint64.from_address(p or 0).value for p in places], config))
         return (0,)
 
+    made_current: list[str] = []
     driver = types.SimpleNamespace(
-        CUlaunchConfig=types.SimpleNamespace, CUstream=lambda stream: stream, cuLaunchKernelEx=launched
+        CUlaunchConfig=types.SimpleNamespace,
+        CUstream=lambda stream: stream,
+        cuLaunchKernelEx=launched,
+        # As in a thread that never touched the device.
+        cuCtxGetCurrent=lambda: (0, 0),
+        cuDeviceGet=lambda number: (0, number),
+        cuDevicePrimaryCtxRetain=lambda device: (0, f"of {device}"),
+        cuCtxSetCurrent=lambda context: (made_current.append(context), (0,))[1],
     )
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: types.SimpleNamespace(cuda_stream=7))
     usual = torch.empty
     monkeypatch.setattr(torch, "empty", lambda size, dtype, device: usual(size, dtype=dtype).fill_(1))
@@ -132,6 +148,7 @@ def passed(kernel: CudaKernel, count: int, monkeypatch: pytest.MonkeyPatch) -> t
     monkeypatch.setattr(names["_Kernels"], "loaded", lambda *_: "function")
     exec(launch_text("K", kernel, {"x": "x_", "y": "y_"}), names)
     (only,) = found
+    assert made_current == ["of 1"]
     return only
 
 

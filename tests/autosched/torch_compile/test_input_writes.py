@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import autosched
 from autosched.backends import Artefact
 from autosched.kernels import in_place
-from autosched.torch_compile import composition, direct_writes, graph_compiler
+from autosched.torch_compile import composition, graph_compiler
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.input_writes import write_back
 from autosched.torch_compile.options import Options
@@ -325,7 +325,7 @@ def test_elements_that_are_read_where_they_are_stored_need_no_copy(
     function: Callable[..., Any], copied: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By kernels whose elements are computed once at these sizes, as Triton's are at any."""
-    monkeypatch.setattr(direct_writes, "_MAY_ALIAS", ("llvm",))
+    monkeypatch.setattr(in_place, "_MAY_ALIAS", ("llvm",))
     called, _ = compiled(function)
     x = torch.randn(64, 64)
     check(function, called, [x, x + 1] if function is accumulated else [x, x[:1], torch.tensor([5])])
@@ -363,7 +363,7 @@ def storing_changes(monkeypatch: pytest.MonkeyPatch) -> list[InPlace]:
         made.append(InPlace(program))
         return made[-1]
 
-    monkeypatch.setattr(direct_writes, "_MAY_ALIAS", ("llvm",))
+    monkeypatch.setattr(in_place, "_MAY_ALIAS", ("llvm",))
     monkeypatch.setattr(in_place, "build", build)
     monkeypatch.setattr(in_place, "load", load)
     return made
@@ -373,6 +373,11 @@ def entered_with_duplicates(cache: Tensor, entry: Tensor, position: Tensor) -> T
     """The last of several entries at a position stays, as PyTorch does on a CPU."""
     cache[position] = torch.cat([entry, entry * 2])
     return cache.sum(0)
+
+
+def entered_as_exponentials(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
+    cache.index_copy_(0, position, entry.exp())
+    return entry * 2
 
 
 def entered_twice(cache: Tensor, entry: Tensor, position: Tensor) -> Tensor:
@@ -394,13 +399,24 @@ def grown_where_negative(cache: Tensor, entry: Tensor, position: Tensor) -> Tens
 @pytest.mark.parametrize(
     "function", [only_entered, entered_by_halves, entered_twice, entered_into_rows, grown_where_negative]
 )
+@pytest.mark.parametrize("aliases", [("llvm",), ()], ids=["may alias", "may not"])
 def test_only_what_changes_is_stored(
-    function: Callable[..., Any], copied: list[int], storing_changes: list[InPlace]
+    function: Callable[..., Any],
+    aliases: tuple[str, ...],
+    copied: list[int],
+    storing_changes: list[InPlace],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(in_place, "_MAY_ALIAS", aliases)
     called, _ = compiled(function)
     for at in (5, 0, 30):
         x = torch.randn(64, 64)
         check(function, called, [x, x[:1], torch.tensor([at])])
+    if function is grown_where_negative and not aliases:
+        # It reads what it stores to.
+        assert copied
+        assert not storing_changes
+        return
     (kernel,) = storing_changes
     # The first is compared with the kernel of all elements.
     assert kernel.calls == 1 + 9
@@ -445,6 +461,29 @@ def test_a_kernel_that_stores_other_values_than_its_whole_is_not_used(
     assert storing_changes
 
 
+@pytest.mark.parametrize(("rounds", "copies"), [(True, False), (False, True)], ids=["in a last bit", "by far"])
+def test_elements_that_change_may_be_rounded_otherwise(
+    rounds: bool, copies: bool, copied: list[int], storing_changes: list[InPlace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a compiler that contracts a formula in one kernel and not in the other."""
+    usual = InPlace.launch
+
+    def otherwise(kernel: InPlace, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
+        output = next(a for b, a in zip(kernel._program.given, addresses, strict=True) if b.role == "output")
+        memory = array(next(b for b in kernel._program.given if b.role == "output"), output)
+        before = memory.copy()
+        usual(kernel, addresses, prepared)
+        changed = memory != before
+        memory[changed] = np.nextafter(memory[changed], np.float32(9.0)) if rounds else memory[changed] * 1.01
+
+    monkeypatch.setattr(InPlace, "launch", otherwise)
+    monkeypatch.setattr(in_place, "_MAY_ALIAS", ())
+    called, _ = compiled(entered_as_exponentials)
+    check(entered_as_exponentials, called, [torch.randn(64, 64), torch.randn(1, 64), torch.tensor([5])])
+    assert storing_changes
+    assert bool(copied) == copies
+
+
 def test_threads_enter_into_caches_of_their_own(storing_changes: list[InPlace]) -> None:
     called, _ = compiled(only_entered)
 
@@ -460,7 +499,7 @@ def test_threads_enter_into_caches_of_their_own(storing_changes: list[InPlace]) 
 def test_elements_that_are_read_for_another_result_too_are_copied(
     function: Callable[..., Any], copied: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct_writes, "_MAY_ALIAS", ("llvm",))
+    monkeypatch.setattr(in_place, "_MAY_ALIAS", ("llvm",))
     called, _ = compiled(function)
     x = torch.randn(64, 64)
     check(function, called, [x, x[:1], torch.tensor([5])] if function is entered else [x, x + 1])

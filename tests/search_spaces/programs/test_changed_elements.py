@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import best_spaces
 from autosched import backends
 from autosched.backends import CompileError
 from autosched.machine.devices import cpu_target
+from cuda_on_cpu import EmulatedProgram
 from search_spaces import Axis, Stage, Target, Tensor, TileProgram, Workload, target_named
 from search_spaces.programs.changed_elements import storing_changes
 from search_spaces.programs.interpreting.interpreter import interpret
@@ -151,12 +155,24 @@ def test_each_output_of_several_stores_its_own(triton_interpreter: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("backend", "target"), [("llvm", cpu_target()), ("cuda", H100)])
-def test_other_backends_refuse_them(backend: str, target: Target) -> None:
-    for _, changing in programs(workload(CHOICES["a row"]), target, count=1):
+@pytest.mark.parametrize("choice", ["a row of one half", "where old elements are negative"])
+def test_cuda_stores_them(choice: str, tmp_path: Path) -> None:
+    op = workload(CHOICES[choice])
+    given = inputs_of(op, 3)
+    for number, (_, changing) in enumerate(programs(op)):
+        assert changing is not None
+        (expected,) = interpret(changing, given)
+        memory = torch.full(expected.shape, math.nan)
+        (directory := tmp_path / str(number)).mkdir()
+        EmulatedProgram(changing, H100, directory)([*map(torch.from_numpy, given), memory])
+        np.testing.assert_array_equal(memory.numpy(), expected)
+
+
+def test_the_other_backend_refuses_them() -> None:
+    for _, changing in programs(workload(CHOICES["a row"]), cpu_target(), count=1):
         assert changing is not None
         with pytest.raises(CompileError, match="stored"):
-            backends.named(backend).render(changing, "", target)
+            backends.named("llvm").render(changing, "", cpu_target())
 
 
 def test_text_has_the_condition() -> None:

@@ -108,6 +108,7 @@ class FakeDriver:
     most_threads: int = 1024
     failures: list[Any] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    map_failures: list[Any] = field(default_factory=list)
     maps: list[Encoding] = field(default_factory=list)
     windows: list[Any] = field(default_factory=list)
     version: int = 13020
@@ -217,6 +218,8 @@ class FakeDriver:
 
     def _encode(self, made, kind, rank, address, shape, strides, box, steps, interleave, swizzle, promotion, fill):
         """Writes where the map lies and which bit is set that CUTLASS clears; refuses what the driver would."""
+        if self.map_failures:
+            return int(self.map_failures.pop(0))
         if made % 64 or address % 16 or interleave or fill:
             return int(self.real.CUresult.CUDA_ERROR_INVALID_VALUE)
         assert list((ctypes.c_uint32 * rank).from_address(steps)) == [1] * rank

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from autosched.backends.backend import CompileError
 from autosched.backends.cuda.language.index import sum_of
 from autosched.backends.cuda.language.operators import converted
 from autosched.backends.cuda.language.scope import call
@@ -147,8 +146,6 @@ class MemoryPrinter:
         self.tiles.each(held.layout, held.tile.axes, [f"{held.element(at)} = {value};"])
 
     def store(self, s: Store) -> None:
-        if s.where:
-            raise CompileError("only some elements of a tile are stored; CUDA C++ stores all")
         buffer, held = self.program.buffer(s.buffer), self.tiles[s.src]
         where = address(buffer, s.slices, self.places.indexing.extents)
         layout = moving_layout(held.tile, held.layout, where, self.places.indexing, self.warps)
@@ -164,6 +161,11 @@ class MemoryPrinter:
         at = self.tiles.at(held.tile.axes, layout)
         pointer = self._pointer(s.buffer, held.name, place)
         tests = [*place.tests, *self._first_copy(held)]
+        if s.where:
+            chosen = self.exchange.as_in(self.tiles[s.where], layout)
+            tests.append(f"{chosen.element(at)} != 0")
+            if place.axis in chosen.tile.axes:
+                place = replace(place, vector=1)
         if s.atomic:
             lines, steps = [f"add_atomically({pointer}, {held.element(at)});"], dict[str, int]()
         else:

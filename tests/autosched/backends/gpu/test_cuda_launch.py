@@ -295,6 +295,15 @@ def test_a_thread_without_a_context_gets_the_one_the_kernels_were_loaded_in(driv
     assert [launch.function for launch in driver.launches] == ["first", "second"]
 
 
+def test_a_thread_without_a_context_gets_it_before_a_map_is_made(driver):
+    driver.parameter_counts["first"] = 8
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS[:1], (MAPPED,))
+    driver.map_failures = [driver.CUresult.CUDA_ERROR_INVALID_CONTEXT]
+    launcher(tensors())
+    assert driver.contexts_set == 1
+    assert [launch.function for launch in driver.launches] == ["first"]
+
+
 def test_an_unloaded_launcher_says_so(driver):
     launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND))
     launcher.unload()
