@@ -1,4 +1,4 @@
-"""What runs on the nodes of a fleet: an actor that owns the measurer of a card, and one that compiles.
+"""Actors on the nodes of a fleet: one that owns the measurer of a card, and one that compiles.
 
 Both take and give text and binaries only (`messages`). Each runs its methods in one thread, as a measurer demands.
 """

@@ -1,7 +1,7 @@
-"""Allocation of jobs to places: each holds several, what a lost place held goes elsewhere, slow ones hold up nobody.
+"""Allocation of jobs to places: each has several, jobs of a lost place go elsewhere, slow places hold up nobody.
 
 waiting ─ a place with room ─ answered
-   ↑            │ lost: it was held by one place        the next place gets it alone
+   ↑            │ lost with one place                   the next place gets it alone
    └────────────┤ lost again                            guilty: it is given up
                 │ overdue, and another place is idle    a copy goes there; the first answer counts
 """

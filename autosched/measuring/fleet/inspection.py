@@ -1,4 +1,4 @@
-"""What a fleet has: its nodes with their devices and code, and whether each card measures."""
+"""Inspection of a fleet: its nodes with their devices and code, and a trial on each card."""
 
 from __future__ import annotations
 

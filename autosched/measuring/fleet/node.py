@@ -1,4 +1,4 @@
-"""What a node of a fleet has: devices, and processes of its own that measure or compile. It runs on the node."""
+"""A node of a fleet: its devices, and its processes that measure or compile. This runs on the node."""
 
 from __future__ import annotations
 
