@@ -117,6 +117,8 @@ def throughput(gpus: Sequence[int], compilers: Sequence[int], trials: int, trial
             ):
                 row.append(f"{trials / seconds_for(measurer, OP, given):.1f}")
         rows.append((str(cards), *row))
+        # A cluster each takes its time.
+        print(*rows[-1], file=sys.stderr, flush=True)
     print(f"trials a second; a trial takes {trial_s} s, a compilation {compile_s} s of the one core of a card or node")
     print(*table_lines(rows, right=range(4)), sep="\n")
 
@@ -141,13 +143,17 @@ def faults(trials: int, trial_s: float) -> None:
 
 
 def _lost(measurer: FleetMeasurer, cluster: Any, what: str, given: Sequence[Schedule]) -> tuple[str, str]:
-    noticed: list[tuple[float, Any]] = []
-    roster, answers = measurer._roster, measurer.submit(OP, given)
-    vacate = roster.lost
-    roster.lost = lambda place: (noticed.append((time.perf_counter(), place)), vacate(place))  # type: ignore[method-assign]
+    noticed: list[tuple[float, list[Any]]] = []
+    crew, answers = measurer._cards, measurer.submit(OP, given)
+    leave = crew.leave
+
+    def noting(place: Any) -> list[Any]:
+        noticed.append((time.perf_counter(), list(crew._held[place])))
+        return leave(place)
+
+    crew.leave = noting  # type: ignore[method-assign]
     while sum(answer.done() for answer in answers) < len(given) // 8:
         time.sleep(0.01)
-    held = {place: list(jobs) for place, jobs in measurer._cards._held.items()}
     begin = time.perf_counter()
     if what == "actor":
         card = next(answer.result().card for answer in answers if answer.done() and answer.result().card)
@@ -156,8 +162,8 @@ def _lost(measurer: FleetMeasurer, cluster: Any, what: str, given: Sequence[Sche
         cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
     while not noticed:
         time.sleep(0.001)
-    (at, place), *_ = noticed
-    wait([job.answer for job in held[place]])
+    (at, held), *_ = noticed
+    wait([job.answer for job in held])
     recovered_s = time.perf_counter() - begin
     wait(answers)
     return f"{at - begin:.2f} s", f"{recovered_s:.2f} s"
