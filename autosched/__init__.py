@@ -7,6 +7,8 @@ kernel = autosched.replay(op)                  the best kernel in the logs, with
 y = kernel(a, b)                               on PyTorch tensors
 print(autosched.compare(op))                   against PyTorch and the vendor's library
 autosched.export(op, "fast.py")                a file that needs no autosched
+autosched.report("tuning.jsonl", "run.html")   a log as one HTML file
+print(autosched.verify("tuning.jsonl"))        the winners of a log, rebuilt, checked and timed again
 @autosched.autotune(space=…, key=…)            a Triton kernel of your own, in the place of triton.autotune
 
 Names are imported on first use: a command that needs no PyTorch starts without it.
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from autosched.measuring.fleet.fleet import fleet
     from autosched.replaying.predictions import Prediction, Predictions
     from autosched.replaying.replay import StaleRecordWarning, replay
+    from autosched.reporting.html.report import report
+    from autosched.reporting.verify import Verification, verify
     from autosched.standalone import export
     from autosched.torch_compile.compiled_model import CompiledModel, compile
     from autosched.torch_compile.explain import Explanation, explain
@@ -97,6 +101,7 @@ __all__ = [
     "TuneResult",
     "TuningLog",
     "TuningRecord",
+    "Verification",
     "Workload",
     "autotune",
     "close",
@@ -112,10 +117,12 @@ __all__ = [
     "predict",
     "register",
     "replay",
+    "report",
     "trace",
     "tune",
     "tune_many",
     "tune_model",
+    "verify",
 ]
 
 # Modules, and the names that they define.
@@ -128,6 +135,8 @@ _HOMES = {
     "autosched.measuring.fleet.fleet": "fleet",
     "autosched.replaying.predictions": "Prediction Predictions",
     "autosched.replaying.replay": "StaleRecordWarning replay",
+    "autosched.reporting.html.report": "report",
+    "autosched.reporting.verify": "Verification verify",
     "autosched.standalone": "export",
     "autosched.torch_compile.tuning.background": "BackgroundTuning",
     "autosched.torch_compile.compiled_model": "CompiledModel compile",

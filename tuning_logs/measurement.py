@@ -11,6 +11,9 @@ from search_spaces import DataError
 from search_spaces.parsed_json import array, members, number, text, whole
 from search_spaces.plain_text import encodable
 from tuning_logs.alternative import Alternative
+from tuning_logs.certificate import Certificate
+from tuning_logs.device_state import DeviceState
+from tuning_logs.times import LONGEST_S, SHORTEST_S
 
 Status = Literal[
     "ok",
@@ -40,9 +43,6 @@ CHECK_FAILURES: tuple[Status, ...] = (
     "out_of_bounds_write",
     "changed_input",
 )
-
-# Times are between these, so that the ratio of two latencies, and its square, are finite and not 0.
-_SHORTEST_S, LONGEST_S = 1e-15, 1e15
 
 # Source of an "ok" trial's latencies: all repeats; two, as it is clearly slower than the best; or an earlier trial
 # whose binary was the same, byte for byte.
@@ -78,41 +78,6 @@ class CompileFacts:
 
 
 @dataclass(frozen=True)
-class DeviceState:
-    """A GPU's state during trials, from NVML: clocks in MHz, °C, watts, and reasons of throttling, if any.
-
-    `throttle` has the reasons in NVML's words ("sw_power_cap", "hw_thermal_slowdown" …); "gpu_idle" is left out.
-    """
-
-    sm_clock_mhz: int
-    memory_clock_mhz: int
-    temperature_c: int
-    power_w: float
-    throttle: tuple[str, ...] = ()
-
-    @property
-    def thermal(self) -> bool:
-        """True if heat throttled it: timings are then below what the device can do."""
-        return any("thermal" in reason for reason in self.throttle)
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "throttle": list(self.throttle)}
-
-    @staticmethod
-    def from_json(data: Any) -> DeviceState:
-        """Raises DataError."""
-        given = members(data, "device", _DEVICE_STATE, ())
-        return DeviceState(
-            sm_clock_mhz=whole(given["sm_clock_mhz"], "device: sm_clock_mhz"),
-            memory_clock_mhz=whole(given["memory_clock_mhz"], "device: memory_clock_mhz"),
-            # NVML reports it as a signed number of 32 bits.
-            temperature_c=whole(given["temperature_c"], "device: temperature_c", -(2**31), 2**31),
-            power_w=number(given["power_w"], "device: power_w"),
-            throttle=tuple(text(t, "device: throttle") for t in array(given["throttle"], "device: throttle")),
-        )
-
-
-@dataclass(frozen=True)
 class Measurement:
     """The outcome of one trial.
 
@@ -130,6 +95,8 @@ class Measurement:
     kernel that models launch in the place of the best one); `early`, its launch while the kernel before it runs.
     `cuts`, other kernels for whole functions, of whose fastest cut by the sum of its kernels this record has the first:
     one of each function, named by a digest of both cuts.
+
+    `certificate`: of the winner of finals, everything needed to judge and repeat the claim that it won.
     """
 
     status: Status
@@ -150,6 +117,7 @@ class Measurement:
     early: Alternative | None = None
     cuts: tuple[Alternative, ...] = ()
     card: str = ""
+    certificate: Certificate | None = None
 
     def __post_init__(self) -> None:
         if (self.status == "ok") != bool(self.latencies_s):
@@ -179,7 +147,13 @@ class Measurement:
     @property
     def alternatives(self) -> tuple[Alternative, ...]:
         """Alternatives that were timed."""
-        return (*filter(None, (self.library, self.rival, self.early)), *self.cuts)
+        return tuple(alternative for _, alternative in self.named_alternatives)
+
+    @property
+    def named_alternatives(self) -> tuple[tuple[str, Alternative], ...]:
+        """Alternatives that were timed, each with the name of its member, which is "cut" for all cuts."""
+        found = ((name, getattr(self, name)) for name in _ALTERNATIVES)
+        return (*((name, one) for name, one in found if one is not None), *(("cut", cut) for cut in self.cuts))
 
     def with_cut(self, cut: Alternative) -> Measurement:
         """The same with a comparison of two cuts, in the place of an earlier one of these."""
@@ -209,6 +183,8 @@ class Measurement:
             data["cuts"] = [cut.to_json() for cut in self.cuts]
         if self.card:
             data["card"] = encodable(self.card)
+        if self.certificate:
+            data["certificate"] = self.certificate.to_json()
         if self.detail:
             data["detail"] = encodable(self.detail)
         if self.facts:
@@ -242,7 +218,7 @@ class Measurement:
             facts=CompileFacts.from_json(given["facts"]) if "facts" in given else None,
             max_error=number(given["max_error"], "max_error") if given.get("max_error") is not None else None,
             seconds=number(given.get("seconds", 0.0), "seconds", most=LONGEST_S),
-            slowdown=number(given.get("slowdown", 1.0), "slowdown", _SHORTEST_S, LONGEST_S),
+            slowdown=number(given.get("slowdown", 1.0), "slowdown", SHORTEST_S, LONGEST_S),
             load_s=number(given.get("load_s", 0.0), "load_s", most=LONGEST_S),
             timing_s=number(given.get("timing_s", 0.0), "timing_s", most=LONGEST_S),
             library_s=_latencies(given, "library_s"),
@@ -252,6 +228,7 @@ class Measurement:
             early=_alternative(given, "early"),
             cuts=_cuts(given),
             card=text(given.get("card", ""), "card"),
+            certificate=Certificate.from_json(given["certificate"]) if "certificate" in given else None,
             timing=given.get("timing", "full"),
             device=DeviceState.from_json(given["device"]) if "device" in given else None,
         )
@@ -259,7 +236,6 @@ class Measurement:
 
 _ALTERNATIVES = ("library", "rival", "early")
 _FACTS = tuple(field.name for field in dataclasses.fields(CompileFacts))
-_DEVICE_STATE = tuple(field.name for field in dataclasses.fields(DeviceState))
 
 
 def _alternative(given: dict[str, Any], name: str) -> Alternative | None:
@@ -274,6 +250,6 @@ def _cuts(given: dict[str, Any]) -> tuple[Alternative, ...]:
 
 def _latencies(given: dict[str, Any], name: str) -> tuple[float, ...]:
     found = array(given[name], name) if name in given else ()
-    if found and not ({*map(type, found)} <= {int, float} and min(found) >= _SHORTEST_S and max(found) <= LONGEST_S):
+    if found and not ({*map(type, found)} <= {int, float} and min(found) >= SHORTEST_S and max(found) <= LONGEST_S):
         raise DataError(f"{name}: expected each to be a positive number of seconds")
     return tuple(map(float, found))

@@ -7,23 +7,20 @@ from typing import Any
 
 from search_spaces import DataError, InputError, Schedule, Target, Workload
 from search_spaces.parsed_json import members, number, refused_as_data, text, whole, word
-from tuning_logs.measurement import LONGEST_S, Measurement
+from tuning_logs.measurement import Measurement
 from tuning_logs.own_kernel import OwnKernel
+from tuning_logs.times import LATEST_S, LONGEST_S
+from tuning_logs.versions import Versions, versions_from_json
 
 # Raised when a line written before can no longer be read with its meaning.
 SCHEMA_VERSION = 1
 # The backend of records that name none: there was one for each kind of target.
 _FIRST_BACKENDS = {"cpu": "llvm", "gpu": "triton"}
-# The last second that dates can be written for, that of the year 9999.
-_LATEST_S = 253402300799.0
 
 _ORIGIN = ("generator", "policy", "unix_s", "seed", "trial", "versions")
 
 # The subject of a search.
 Subject = Workload | OwnKernel
-
-# Names and versions of a measurement's environment: python, torch, triton, driver and so on.
-Versions = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -57,14 +54,13 @@ class Provenance:
     def from_json(data: Any) -> Provenance:
         """Raises DataError."""
         given = members(data, "provenance", _ORIGIN, ("finals", "propose_s"))
-        versions = members(given["versions"], "versions").items()
         return Provenance(
             generator=text(given["generator"], "generator"),
             policy=word(given["policy"], "policy"),
-            unix_s=number(given["unix_s"], "unix_s", most=_LATEST_S),
+            unix_s=number(given["unix_s"], "unix_s", most=LATEST_S),
             seed=whole(given["seed"], "seed"),
             trial=whole(given["trial"], "trial"),
-            versions=tuple((text(name, "version of"), text(version, "version")) for name, version in versions),
+            versions=versions_from_json(given["versions"]),
             finals=whole(given.get("finals", 0), "finals"),
             propose_s=number(given.get("propose_s", 0.0), "propose_s", most=LONGEST_S),
         )

@@ -16,6 +16,14 @@ def duration_text(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
+def span_text(seconds: float) -> str:
+    """A longer time with a readable unit: `12.3 s`, `5 min`, `3 h`, `2 d`."""
+    for scale, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * scale:
+            return f"{seconds / scale:.0f} {unit}"
+    return duration_text(seconds)
+
+
 def records_text(count: int) -> str:
     return f"{count} record" + ("s" if count != 1 else "")
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -39,6 +40,14 @@ class Artefact:
     binaries: tuple[bytes, ...]
     facts: CompileFacts
     launch: str
+
+    @property
+    def binary_hash(self) -> str:
+        """64 hexadecimal digits over the binaries, each with its length."""
+        hashed = hashlib.sha256()
+        for binary in self.binaries:
+            hashed.update(len(binary).to_bytes(8) + binary)
+        return hashed.hexdigest()
 
 
 class Launcher(Protocol):

@@ -11,14 +11,18 @@ from tuning_logs import Versions
 
 
 def environment(target: Target) -> Versions:
-    """Versions of everything on this machine that a measurement on the target depends on, as (name, version).
+    """Versions of everything on this machine that a measurement on the target depends on, as (name, version)."""
+    return devices.environment(target, compilers(target))
 
-    NVRTC's is that of the library which compiles for the target, as it reports itself.
+
+def compilers(target: Target) -> Versions:
+    """Versions of the compilers for a target, which need not be here.
+
+    NVRTC's is that of the library for its capability, as it reports itself.
     """
     if target.kind == "cpu":
-        return devices.environment(target, (("llvmlite", _version("llvmlite")),))
-    compilers = (("triton", _version("triton")), ("nvrtc", nvrtc.version_for(target.capability)))
-    return devices.environment(target, compilers)
+        return (("llvmlite", _version("llvmlite")),)
+    return (("triton", _version("triton")), ("nvrtc", nvrtc.version_for(target.capability)))
 
 
 def _version(package: str) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autosched.baselines.names import COMPILED_BASELINES, BaselineName
-from autosched.bench.history import TuningHistory
 from autosched.bench.peaks import Peaks, dot_flops
 from autosched.bench.suites.suite import CLASS, Case, SuiteKind
 from autosched.comparing.compare import Comparison, Row, Verdict
 from autosched.machine.policies import Policy
 from autosched.tracing import TracedFunction
+from autosched.tuning.history import TuningHistory
 from search_spaces import Target, Workload
 from tuning_logs.intervals import Interval
 

@@ -15,7 +15,6 @@ from autosched.backends.environment import environment
 from autosched.baselines.names import BaselineName, check_baselines
 from autosched.bench.drawing.plot import draw
 from autosched.bench.drawing.roofline import roofline
-from autosched.bench.history import TuningHistory, all_of, tuning_history
 from autosched.bench.peaks import measure_peaks
 from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.saved import save_table
@@ -28,6 +27,7 @@ from autosched.replaying.arguments import check_integer, log_path, written_log_p
 from autosched.replaying.replay import replay, why_wrong_now
 from autosched.tracing import TracedFunction
 from autosched.tuning.every_cut import of_all_workloads
+from autosched.tuning.history import TuningHistory, all_of, tuning_history
 from autosched.tuning.progress import progress_display
 from autosched.tuning.results import TuneResult
 from autosched.tuning.searching.preparation import prepare

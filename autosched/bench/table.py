@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autosched.baselines.names import COMPILED_BASELINES, BaselineName
-from autosched.bench.history import NEARLY
 from autosched.bench.peaks import dot_dtype, launched
 from autosched.bench.rows import BenchRow, BenchTable, Ratio
 from autosched.bench.suites.suite import NOUNS, Case, SuiteKind
 from autosched.machine.noise import slowed_text
 from autosched.machine.policies import policy_text
 from autosched.tracing import TracedFunction
+from autosched.tuning.history import NEARLY
 from tuning_logs.text import duration_text, ratio_text
 
 # Headings of columns; the notes below the table describe the baselines.

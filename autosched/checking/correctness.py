@@ -110,6 +110,36 @@ def error_ratio(actual: torch.Tensor, expectation: Expectation) -> float:
     return worst
 
 
+@dataclass(frozen=True)
+class Worst:
+    """The element with the largest error as a fraction of what is allowed: `ratio`, and what is allowed there.
+
+    `allowed` is None where nothing is checked.
+    """
+
+    ratio: float
+    allowed: float | None
+
+    @property
+    def error(self) -> float:
+        """The distance from the reference."""
+        return self.ratio * (self.allowed or 0.0)
+
+
+def worst(actual: torch.Tensor, expectation: Expectation) -> Worst:
+    """The worst element of a correct output; the first of several."""
+    got, values, allowed = actual.reshape(-1), expectation.values.reshape(-1), expectation.allowed.reshape(-1)
+    step, found = _CHUNKS[actual.device.type], Worst(0.0, None)
+    for begin in range(0, got.numel(), step):
+        piece = slice(begin, begin + step)
+        ratios = _ratios(got[piece], values[piece], allowed[piece])
+        place = int(ratios.where(allowed[piece].isfinite(), -1.0).argmax())
+        ratio, tolerance = float(ratios[place]), float(allowed[piece][place])
+        if math.isfinite(tolerance) and (found.allowed is None or ratio > found.ratio):
+            found = Worst(ratio, tolerance)
+    return found
+
+
 def why_wrong(actual: torch.Tensor, expectation: Expectation) -> str | None:
     """The first element outside the tolerance, and how many there are; None when all are within it."""
     return _first(~is_right(actual, expectation), "are wrong", actual, expectation)

@@ -19,7 +19,16 @@ from collections.abc import Sequence
 
 import torch
 
-from autosched.checking.correctness import Expectation, error_ratio, expect, is_right, why_not_finite, why_wrong
+from autosched.checking.correctness import (
+    Expectation,
+    Worst,
+    error_ratio,
+    expect,
+    is_right,
+    why_not_finite,
+    why_wrong,
+    worst,
+)
 from autosched.checking.guarded_memory import PAGE_BYTES, PATTERNS, GuardedInputs, GuardedOutput
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine.element_types import as_integers
@@ -102,6 +111,11 @@ class TrialData:
     def max_error(self) -> float:
         """The largest error of any output as a fraction of what is allowed; infinite where it is not a number."""
         return max(error_ratio(o.tensor, e) for o, e in zip(self.outputs, self._expectations, strict=True))
+
+    def worst(self) -> Worst:
+        """The largest error of any output."""
+        found = [worst(o.tensor, e) for o, e in zip(self.outputs, self._expectations, strict=True)]
+        return max(found, key=lambda one: one.ratio)
 
     def judge(self) -> float:
         """The largest error of any output, which is at most 1.

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import autosched
-from autosched.cli import bench, fleet, kernels, logs, models
+from autosched.cli import bench, fleet, kernels, logs, models, trust
 from autosched.cli.arguments import (
     INTERRUPTED,
     OPERATORS_EPILOG,
@@ -41,6 +41,7 @@ from autosched.cli.arguments import (
 )
 from autosched.cli.ask_tell import serve
 from autosched.cli.predict import model_app, predict_command
+from autosched.cli.reports import report_command, watch_command
 from autosched.cli.simulate import simulate_command
 from autosched.cli.tune_many import tune_many_command
 from autosched.replaying.arguments import log_path
@@ -171,7 +172,11 @@ app.command("replay", epilog=OPERATORS_EPILOG)(kernels.replay_command)
 app.command("export", epilog=OPERATORS_EPILOG)(kernels.export_command)
 app.command("compare", epilog=OPERATORS_EPILOG)(kernels.compare_command)
 app.command("repro")(kernels.repro_command)
+app.command("certificate")(trust.certificate_command)
+app.command("verify")(trust.verify_command)
 app.command("simulate")(simulate_command)
+app.command("report")(report_command)
+app.command("watch")(watch_command)
 
 
 @app.command("ask-tell")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import platform
 import re
@@ -31,6 +32,8 @@ _HALF_RATE_AVX512 = ("znver4",)
 _DEFAULT_HERTZ = 2.5e9
 _DEFAULT_L1_BYTES = 32 * 2**10
 _DEFAULT_L2_BYTES = 2**20
+
+_DIGITS = 16
 
 
 def detect() -> Target:
@@ -138,6 +141,12 @@ def processor(target: Target) -> str:
         return ""
     binding = llvmlite.binding
     return f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}"
+
+
+def processor_digest(target: Target) -> str | None:
+    """16 hexadecimal digits of `processor`; None for a GPU."""
+    here = processor(target)
+    return hashlib.sha256(here.encode()).hexdigest()[:_DIGITS] if here else None
 
 
 def _same_device(target: Target) -> Target:

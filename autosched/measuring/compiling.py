@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autosched.backends.backend import Artefact
 from autosched.machine.cores import usable_cores
 from autosched.measuring.local.compile_pool import CompilePool
 from autosched.measuring.local.fork_server import shared_server
@@ -17,7 +18,19 @@ from tuning_logs import CompileFacts, Measurement
 def compile_all(
     op: Workload, target: Target, schedules: Sequence[Schedule], backend: str = DEFAULT_BACKEND
 ) -> list[CompileFacts | Measurement]:
-    """The compile facts of each bound schedule, in order, or its failure; compiled in processes of their own.
+    """The compile facts of each bound schedule, in order, or its failure.
+
+    Raises:
+        TargetUnavailableError: the worker processes do not start.
+    """
+    found = artefacts(op, target, schedules, backend)
+    return [one.facts if isinstance(one, Artefact) else one for one in found]
+
+
+def artefacts(
+    op: Workload, target: Target, schedules: Sequence[Schedule], backend: str = DEFAULT_BACKEND
+) -> list[Artefact | Measurement]:
+    """Each bound schedule compiled, in order, or its failure; compiled in processes of their own.
 
     Raises:
         TargetUnavailableError: the worker processes do not start.
@@ -35,4 +48,4 @@ def compile_all(
             pool.step(ready)
     finally:
         pool.close()
-    return [trial.measurement or trial.compiled.facts for trial in trials]
+    return [trial.measurement or trial.compiled for trial in trials]

@@ -5,22 +5,23 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from autosched.backends.backend import Artefact
 from autosched.backends.environment import environment
 from autosched.machine.devices import resolve
 from autosched.machine.policies import Policy, check_timing
-from autosched.machine.telemetry import monitor_for
+from autosched.machine.telemetry import device_uuid, monitor_for
+from autosched.measuring.local.certifying import Session, certified
 from autosched.measuring.local.compile_pool import CompilePool
 from autosched.measuring.local.finals import hold
 from autosched.measuring.local.fork_server import shared_server
-from autosched.measuring.local.jobs import Contest, Standings, Task, Trial
+from autosched.measuring.local.jobs import Contest, Examination, Standings, Task, Trial
 from autosched.measuring.local.pipeline import TrialPipeline
 from autosched.measuring.local.trial_runner import TrialRunner
 from autosched.measuring.local.worker_process import wait_for
@@ -35,10 +36,10 @@ from autosched.measuring.worker_setups import (
 )
 from search_spaces import InputError, Schedule, Target, Workload
 from tuning_logs import DeviceState, Measurement, Versions
+from tuning_logs.certificate import Results
 
-# Rounds of winner against library for each of a contest: from thirty on, an interval of the median depends on noise and
-# no longer on luck.
-_MATCH_PART = 2
+J = TypeVar("J")
+R = TypeVar("R")
 
 
 class Monitor(Protocol):
@@ -77,7 +78,9 @@ class LocalMeasurer:
         self._target = target = resolve(target)
         self._reservation = Reservation(target.device)
         self._server = shared_server()
-        self._runner = TrialRunner(self._server, measuring_setup(target, limits, backend), limits.run_timeout_s)
+        setup = measuring_setup(target, limits, backend)
+        self._cores = setup.cores
+        self._runner = TrialRunner(self._server, setup, limits.run_timeout_s)
         self._pool = CompilePool(self._server, compile_setups(target, limits, backend), limits.compile_timeout_s)
         self._monitor = monitor or monitor_for(target)
         self._pipeline = TrialPipeline(target, self._pool, self._runner, self._monitor.state)
@@ -180,8 +183,7 @@ class LocalMeasurer:
         """The schedules checked once more, then timed in finals: one latency from every round that they took part in.
 
         The winner is then timed in interleaved rounds with the library alone, and its measurement has the latencies of
-        both: among many others, a small call of the library finds its code and scratch memory evicted from the caches.
-        None if no round was possible.
+        both, and a certificate. None if no round was possible.
 
         Raises:
             InputError, TargetUnavailableError: as `submit`.
@@ -189,27 +191,28 @@ class LocalMeasurer:
         trials = self._trials(Task(workload, policy), schedules, afresh=True)
         measurements = [future.result() for future in self._submit(trials, seed)]
         fit = [number for number, m in enumerate(measurements) if m.ok]
-        finals = hold(fit, rounds, lambda numbers, count: self._contest([trials[n] for n in numbers], count))
+        task = Task(workload, policy)
+        finals = hold(
+            fit, rounds, lambda numbers, count: self._contest(Contest(task, [trials[n] for n in numbers], count))
+        )
         if fit and not finals.latencies_s:
             return None
         for number, latencies in finals.latencies_s.items():
-            library, beside = self._match(trials[number], rounds) if number == finals.winner else ((), ())
             measurements[number] = dataclasses.replace(
-                measurements[number],
-                latencies_s=latencies,
-                slowdown=1.0,
-                timing="full",
-                library_s=library,
-                beside_library_s=beside,
+                measurements[number], latencies_s=latencies, slowdown=1.0, timing="full"
             )
         for number, detail in finals.failures.items():
             measurements[number] = Measurement("run_error", detail=detail)
+        if finals.latencies_s:
+            won = measurements[finals.winner]
+            measurements[finals.winner] = certified(finals, trials, won, rounds, self._session())
         return measurements
 
-    def _match(self, winner: Trial, rounds: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Latencies of the library and the winner in interleaved rounds; empty where the library lacks the operator."""
-        found = self._contest([winner], _MATCH_PART * rounds, library=True)
-        return (found.library_s, found.latencies_s[0]) if found.library_s else ((), ())
+    def _session(self) -> Session:
+        uuid = device_uuid() if self._target.kind == "gpu" else None
+        return Session(
+            self._target, self.environment, self._cores, uuid, self._contest, self._examine, self._monitor.state
+        )
 
     def cancel(self) -> None:
         """Cancel the futures of schedules that are neither compiling nor running yet."""
@@ -251,11 +254,18 @@ class LocalMeasurer:
             self._wake.send(None)
         return futures
 
-    def _contest(self, trials: Sequence[Trial], rounds: int, library: bool = False) -> Standings:
+    def _contest(self, contest: Contest) -> Standings:
+        return self._run(contest, self._pipeline.contest)
+
+    def _examine(self, examination: Examination) -> Results | Measurement:
+        return self._run(examination, self._pipeline.examine)
+
+    def _run(self, job: J, submit: Callable[[J], Future[R]]) -> R:
+        """Have the measuring worker do a job, and wait."""
         self._check_usable()
         with self._lock:
             self._check_mine()
-            future = self._pipeline.contest(Contest(trials[0].task, trials, rounds, library))
+            future = submit(job)
             self._wake.send(None)
         return future.result()
 

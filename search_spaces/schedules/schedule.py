@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +16,9 @@ from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import KnobValue, Values
 from search_spaces.schedules.translation import in_todays_words
+
+# As many as the keys of workloads have.
+_KEY_DIGITS = 16
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,12 @@ class Schedule:
         if self.lowering is None:
             raise InputError(f"{self.one_line}: not bound to a search space; use SearchSpace.bind first")
         return self.lowering(self)
+
+    @property
+    def key(self) -> str:
+        """16 hexadecimal digits: equal for equal schedules, whatever they are bound to."""
+        choice = json.dumps([self.backend, self.to_json()])
+        return hashlib.sha256(choice.encode()).hexdigest()[:_KEY_DIGITS]
 
     @property
     def unbound(self) -> Schedule:

@@ -28,9 +28,9 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import autosched
 from autosched.backends.environment import environment
-from autosched.bench.history import all_of, tuning_history
 from autosched.machine import devices
 from autosched.machine.timing import Run, interleaved, timer_for
+from autosched.tuning.history import all_of, tuning_history
 from tuning_logs import TuningLog
 from tuning_logs.intervals import paired_ratio, ratio_interval
 from tuning_logs.text import duration_text, ratio_text, table_lines

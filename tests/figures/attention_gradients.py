@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 import autosched
-from autosched.bench.history import all_of, tuning_history
 from autosched.machine.timing import Run, Timer, interleaved
 from autosched.tracing.callables.differentiable import DifferentiableKernel
+from autosched.tuning.history import all_of, tuning_history
 from search_spaces import Target
 from tuning_logs import TuningLog
 from tuning_logs.intervals import paired_ratio, ratio_interval

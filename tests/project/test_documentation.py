@@ -53,11 +53,12 @@ def test_the_readme_and_the_guides_have_python() -> None:
     assert with_python >= {"README", "using", "pytorch-functions", "logs-and-replay", "extending"}
 
 
+# Of a shell, and of the steps of a workflow.
 COMMANDS = [
     pytest.param(line, id=f"{document.stem}-{above + number}")
     for document in DOCUMENTS
-    for above, block in blocks(document, "sh")
-    for number, line in enumerate(block.splitlines(), 1)
+    for above, block in (*blocks(document, "sh"), *blocks(document, "yaml"))
+    for number, line in enumerate((line.strip().removeprefix("- run: ") for line in block.splitlines()), 1)
     if line.startswith("autosched ")
 ]
 

@@ -145,6 +145,7 @@ def test_commands_show_what_a_hostile_log_says_and_nothing_of_it_moves_a_cursor(
         assert "[red]text[/red]" in shown
     for command in (
         ("log", "best", "--log", log),
+        ("certificate", log),
         ("log", "diff", log, log),
         ("log", "merge", log, "-o", tmp_path / "merged.jsonl"),
         ("log", "export", "--log", log, "--to", tmp_path / "records"),

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autosched.cli.commands import app
+from certified_records import certificate, certified
 from log_records import A100, H200, SMALL, line_of, record, tiles
 from recorded_tables import small_table
 from search_spaces import LogError, Schedule, ops
@@ -61,6 +62,17 @@ def test_of_two_copies_the_one_with_alternatives_stays() -> None:
     )
     plain = dataclasses.replace(timed, measurement=Measurement("ok", (1e-3,)))
     assert merged([plain, timed, plain]) == [timed]
+
+
+def test_every_kind_of_alternative_and_a_certificate_of_any_copy_stay() -> None:
+    one = Alternative("a", 1.0, 1.0, 1.0)
+    parts = (dict.fromkeys(("library", "rival"), one), {"early": one})
+    first, second = (dataclasses.replace(at(1.0, 16), measurement=Measurement("ok", (1e-3,), **part)) for part in parts)
+    third = certified(at(1.0, 16), certificate())
+    for given in ([first, second, third], [third, second, first]):
+        (kept,) = merged(given)
+        assert kept.measurement.alternatives == (one,) * 3
+        assert kept.measurement.certificate == certificate()
 
 
 def test_copies_with_cuts_of_different_functions_are_one_with_both() -> None:

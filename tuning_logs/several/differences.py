@@ -20,7 +20,7 @@ Verdict = Literal["slower", "faster", "same"]
 
 # Of the 106 shipped finalists whose kernel, with the same source, was timed in the finals of two sessions, 9 of 10
 # differed by 4.1 % or less; the median was 1.6 % (`python tests/figures/sessions.py`).
-_BETWEEN_SESSIONS = 0.04
+BETWEEN_SESSIONS = 0.04
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Difference:
     @property
     def verdict(self) -> Verdict:
         interval = self.interval
-        if max(self.ratio, 1 / self.ratio) <= 1 + _BETWEEN_SESSIONS or (interval is not None and 1.0 in interval):
+        if max(self.ratio, 1 / self.ratio) <= 1 + BETWEEN_SESSIONS or (interval is not None and 1.0 in interval):
             return "same"
         return "slower" if self.ratio > 1 else "faster"
 

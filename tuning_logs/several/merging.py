@@ -42,11 +42,21 @@ def merge(logs: Sequence[Path], to: Path) -> Merged:
 
 
 def records_at(path: Path) -> list[TuningRecord]:
-    """The records of a log that must be there, or of all compressed logs in a folder, such as those that ship.
+    """The records of `logs_at`.
 
     Raises:
         InputError: there is none.
         LogError: it is no tuning log, or one of which no record can be read.
+    """
+    return [record for log in logs_at(path) for record in log.readable()]
+
+
+def logs_at(path: Path) -> list[TuningLog]:
+    """A log that must be there, or all compressed logs in a folder, such as those that ship.
+
+    Raises:
+        InputError: there is none.
+        LogError: it is no tuning log.
     """
     files = sorted(path.rglob(f"*{PACKED_SUFFIX}")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
@@ -54,7 +64,7 @@ def records_at(path: Path) -> list[TuningRecord]:
     logs = [TuningLog(file) for file in files]
     for log in logs:
         log.check_is_log()
-    return [record for log in logs for record in log.readable()]
+    return logs
 
 
 def merged(records: Iterable[TuningRecord]) -> list[TuningRecord]:
@@ -102,12 +112,18 @@ def _identity(record: TuningRecord) -> Hashable:
 
 
 def _with_alternatives_of(record: TuningRecord, other: TuningRecord) -> TuningRecord:
-    """The record with the alternatives that another one of the same measurement has, and it does not."""
+    """The record with those alternatives and the certificate that another one of the same measurement alone has."""
     own, others = record.measurement, other.measurement
     known = {cut.name for cut in own.cuts}
-    cuts = (*own.cuts, *(cut for cut in others.cuts if cut.name not in known))
-    library, rival, early = own.library or others.library, own.rival or others.rival, own.early or others.early
-    return replace(record, measurement=replace(own, library=library, rival=rival, early=early, cuts=cuts))
+    measurement = replace(
+        own,
+        library=own.library or others.library,
+        rival=own.rival or others.rival,
+        early=own.early or others.early,
+        cuts=(*own.cuts, *(cut for cut in others.cuts if cut.name not in known)),
+        certificate=own.certificate or others.certificate,
+    )
+    return replace(record, measurement=measurement)
 
 
 def _completeness(record: TuningRecord) -> tuple[bool, int, int]:

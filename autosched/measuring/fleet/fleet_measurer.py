@@ -132,7 +132,7 @@ class FleetMeasurer:
     def remeasure(
         self, workload: Workload, schedules: Sequence[Schedule], rounds: int, *, policy: Policy = "cold", seed: int = 0
     ) -> list[Measurement] | None:
-        """Finals, all of them on one card: only figures of one card compare fairly. Those of a lost card take place again, on another.
+        """Finals, all of them on one card: only figures of one card compare fairly. If it is lost, another holds them.
 
         Raises:
             InputError, TargetUnavailableError: as `submit`.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -39,6 +40,13 @@ class Finals:
         most = max(map(len, self.latencies_s.values()))
         last = [number for number, taken in self.latencies_s.items() if len(taken) == most]
         return last[winner([self.latencies_s[number] for number in last])]
+
+    @property
+    def runner_up(self) -> int | None:
+        """The number of the fastest of the others that took part longest; None without others."""
+        won = self.winner
+        others = {n: (-len(taken), statistics.median(taken)) for n, taken in self.latencies_s.items() if n != won}
+        return min(others, key=others.__getitem__, default=None)
 
 
 def hold(candidates: Sequence[int], rounds: int, contest: HoldContest) -> Finals:

@@ -12,6 +12,7 @@ from autosched.backends.backend import Artefact
 from autosched.machine.policies import Policy
 from search_spaces import Schedule, Target, TileProgram, Workload
 from tuning_logs import Measurement
+from tuning_logs.certificate import Results
 
 Role = Literal["compile", "measure"]
 
@@ -126,13 +127,15 @@ class Outcome:
 class Contest:
     """To the measuring worker: load candidates that passed a trial of the task, and time them in interleaved rounds.
 
-    With `library`, the vendor's library takes part. `killed` is as for a trial. Answered with `Standings`.
+    With `library`, the vendor's library takes part. After `seconds` it ends, with two rounds at each placement at
+    least. `killed` is as for a trial. Answered with `Standings`.
     """
 
     task: Task
     trials: Sequence[Trial]
     rounds: int
     library: bool = False
+    seconds: float | None = None
     killed: bool = False
 
 
@@ -140,17 +143,33 @@ class Contest:
 class Standings:
     """The latencies of a contest, in the order of its candidates; none, with the reason in `detail`, if it failed.
 
-    `library_s` are those of the vendor's library in the same rounds, where it has such an operator.
+    `library_s` are those of the vendor's library in the same rounds, where it has such an operator. `begun_by` has the
+    number of the candidate that began each round; the library comes last.
     """
 
     latencies_s: tuple[tuple[float, ...], ...]
     detail: str = ""
     healthy: bool = True
     library_s: tuple[float, ...] = ()
+    begun_by: tuple[int, ...] = ()
 
 
-Job = Setup | Prepare | Release | Trial | Contest
-Reply = Born | Ready | Artefact | Measurement | Outcome | Standings
+@dataclass(eq=False)
+class Examination:
+    """To the measuring worker: check a candidate that passed its trial once more, and run it again and again.
+
+    Answered with its `Results`, or with an `Outcome` if it fails now. `killed` is as for a trial.
+    """
+
+    task: Task
+    trial: Trial
+    killed: bool = False
+
+
+# Jobs on the inputs of a task.
+TaskJob = Trial | Contest | Examination
+Job = Setup | Prepare | Release | TaskJob
+Reply = Born | Ready | Artefact | Measurement | Outcome | Standings | Results
 
 
 def one_line(error: Exception) -> str:

@@ -5,17 +5,20 @@ A trial begins with it, and so does the first use of a kernel that this machine 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
 from autosched.backends.backend import Launcher
+from autosched.checking.guarded_memory import BAND_BYTES, same_bits
 from autosched.checking.trial_data import Failed, TrialData
 from autosched.machine import memory
+from autosched.machine.deadline import Deadline
 from autosched.measuring.local.jobs import one_line
 from search_spaces import Workload
 from tuning_logs import Status
+from tuning_logs.certificate import Results
 
 Run = Callable[[], object]
 
@@ -79,6 +82,34 @@ class KernelCheck:
         self.data.judge_surroundings()
         return ratio
 
+    def examine(self, run: Run, most: int, deadline: Deadline) -> Results:
+        """Results of up to `most` runs on the same inputs, of two after the deadline: checked and compared bit by bit.
+
+        Raises:
+            Failed: the kernel is not right.
+        """
+        self.first(run)
+        outputs = [output.tensor for output in self.data.outputs]
+        copies, runs, repeatable = _copied(outputs), 1, True
+        while runs < most and (runs < 2 or not deadline.over):
+            self.run_poisoned(run)
+            runs += 1
+            if copies is None or not all(map(same_bits, outputs, copies)):
+                repeatable = False
+                self.data.judge()
+        self.last()
+        worst = self.data.worst()
+        return Results(
+            seed=self._seed,
+            inputs=tuple((t.name, t.shape, t.dtype) for t in self._workload.inputs),
+            max_error=worst.ratio,
+            error=worst.error,
+            tolerance=worst.allowed,
+            guard_band_bytes=BAND_BYTES,
+            runs=runs,
+            repeatable=None if copies is None else repeatable,
+        )
+
     def run_poisoned(self, run: Run) -> None:
         """Run once on poisoned outputs, and wait for the end."""
         self.data.poison()
@@ -119,6 +150,16 @@ class KernelCheck:
     def _attempt(self, run: Run) -> float:
         self.run_poisoned(run)
         return self.data.judge()
+
+
+def _copied(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    """Copies of tensors; None where there is no memory for them."""
+    try:
+        return [tensor.clone() for tensor in tensors]
+    except RuntimeError as error:
+        if memory.ran_out(error):
+            return None
+        raise
 
 
 def check_once(workload: Workload, device: torch.device, launcher: Launcher, seed: int) -> float:

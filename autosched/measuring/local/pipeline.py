@@ -15,11 +15,12 @@ from concurrent.futures import Future
 from typing import Any
 
 from autosched.measuring.local.compile_pool import CompilePool
-from autosched.measuring.local.jobs import Contest, Standings, Task, Trial
+from autosched.measuring.local.jobs import Contest, Examination, Standings, Task, TaskJob, Trial
 from autosched.measuring.local.trial_runner import Result, TrialRunner
 from autosched.measuring.local.worker_process import WorkerProcess
 from search_spaces import Schedule, Target
 from tuning_logs import CompileFacts, DeviceState, Measurement
+from tuning_logs.certificate import Results
 
 # A kibibyte of spills per thread is more than its at most 255 registers: its accumulators live in local memory, and
 # tiling them is pointless.
@@ -49,7 +50,7 @@ class TrialPipeline:
         self._time_alone = target.kind == "cpu"
         self._device_state = device_state
         # Futures of all open jobs; compiled trials that go to the measuring worker next.
-        self._futures: dict[Trial | Contest, Future[Any]] = {}
+        self._futures: dict[TaskJob, Future[Any]] = {}
         self._held: list[Trial] = []
         # Trials that were compiled elsewhere.
         self._brought: list[Trial] = []
@@ -81,6 +82,12 @@ class TrialPipeline:
         """Time candidates that passed their trials in interleaved rounds."""
         self._futures[contest] = future = Future[Standings]()
         self._runner.submit(contest)
+        return future
+
+    def examine(self, examination: Examination) -> Future[Results | Measurement]:
+        """Check a candidate that passed its trial once more."""
+        self._futures[examination] = future = Future[Results | Measurement]()
+        self._runner.submit(examination)
         return future
 
     def forget(self) -> None:
@@ -121,7 +128,7 @@ class TrialPipeline:
         Raises:
             TargetUnavailableError: a worker does not start.
         """
-        done: list[tuple[Trial | Contest, Result]] = []
+        done: list[tuple[TaskJob, Result]] = []
         brought, self._brought = self._brought, []
         for trial in (*self._pool.step(ready), *brought):
             done += self._compiled(trial)

@@ -8,12 +8,25 @@ from collections import deque
 from collections.abc import Container
 
 from autosched.measuring.local.fork_server import ForkServer
-from autosched.measuring.local.jobs import Contest, Outcome, Prepare, Ready, Release, Setup, Standings, Task, Trial
+from autosched.measuring.local.jobs import (
+    Contest,
+    Examination,
+    Outcome,
+    Prepare,
+    Ready,
+    Release,
+    Setup,
+    Standings,
+    Task,
+    TaskJob,
+    Trial,
+)
 from autosched.measuring.local.worker_process import Lost, WorkerProcess
 from autosched.measuring.measurer import UnfitWorkloadError
 from cost_models import bound_s
 from search_spaces import Workload
 from tuning_logs import Measurement
+from tuning_logs.certificate import Results
 
 # Time to draw inputs and evaluate the reference in float64: seconds for the largest workloads on a slow device.
 _PREPARE_TIMEOUT_S = 600.0
@@ -24,23 +37,24 @@ _WORTH = 10.0
 _PERFECT_RUNS_PER_TRIAL = 100
 
 
-# Result of a trial or a contest.
-Result = Measurement | Standings | UnfitWorkloadError
+# Result of a trial, a contest, or an examination.
+Result = Measurement | Standings | Results | UnfitWorkloadError
 
 
 class TrialRunner:
     """One measuring worker and its queue, of several tasks.
 
-    A trial returns its measurement, a contest its standings. Jobs of the prepared task come first: the memory of two
-    may not fit. A trial may take `timeout_s`, or longer where a hundred runs at the roofline do.
+    A trial returns its measurement, a contest its standings, an examination its results or a failure. Jobs of the
+    prepared task come first: the memory of two may not fit. A trial may take `timeout_s`, or longer where a hundred
+    runs at the roofline do.
     """
 
     def __init__(self, server: ForkServer, setup: Setup, timeout_s: float) -> None:
         self._worker = WorkerProcess(server, setup)
         self._target = setup.target
         self._timeout_s = timeout_s
-        self._waiting: deque[Trial | Contest] = deque()
-        self._running: Trial | Contest | None = None
+        self._waiting: deque[TaskJob] = deque()
+        self._running: TaskJob | None = None
         # The wanted inputs of every task; the prepared ones with the process that has them: a new process has none.
         self._wanted: dict[Task, Prepare] = {}
         self._prepared: tuple[int | None, Prepare] | None = None
@@ -78,10 +92,10 @@ class TrialRunner:
         self._best_s.clear()
         self._library_s.clear()
 
-    def submit(self, job: Trial | Contest) -> None:
+    def submit(self, job: TaskJob) -> None:
         self._waiting.append(job)
 
-    def collect(self, ready: Container[object]) -> list[tuple[Trial | Contest, Result]]:
+    def collect(self, ready: Container[object]) -> list[tuple[TaskJob, Result]]:
         """Results of jobs that are done, lost, or impossible; `ready`: the connections with a reply.
 
         Raises:
@@ -89,14 +103,14 @@ class TrialRunner:
         """
         return [*self._replied(ready), *self._refused()]
 
-    def _refused(self) -> list[tuple[Trial | Contest, UnfitWorkloadError]]:
+    def _refused(self) -> list[tuple[TaskJob, UnfitWorkloadError]]:
         """Jobs that wait for inputs that cannot be prepared, with the reason."""
         refused = [(one, self._unfit[one.task]) for one in self._waiting if one.task in self._unfit]
         if refused:
             self._waiting = deque(one for one in self._waiting if one.task not in self._unfit)
         return refused
 
-    def _replied(self, ready: Container[object]) -> list[tuple[Trial | Contest, Measurement | Standings]]:
+    def _replied(self, ready: Container[object]) -> list[tuple[TaskJob, Result]]:
         reply = self._worker.poll(ready)
         if reply is None:
             return []
@@ -108,17 +122,25 @@ class TrialRunner:
             case Outcome() as outcome, Trial():
                 self._finished(running.task, outcome)
                 return [(running, outcome.measurement)]
+            case Outcome(measurement, healthy), Examination():
+                if not healthy:
+                    self._worker.restart()
+                return [(running, measurement)]
+            case Results() as results, Examination():
+                return [(running, results)]
             case Standings(healthy=healthy) as standings, Contest():
                 if not healthy:
                     self._worker.restart()
                 return [(running, standings)]
-            case Lost("killed"), Trial() | Contest() if not running.killed:
+            case Lost("killed"), Trial() | Contest() | Examination() if not running.killed:
                 running.killed = True
                 self._waiting.appendleft(running)
                 return []
             case Lost() as lost, Trial():
                 facts = running.compiled.facts
                 return [(running, Measurement(lost.status("measure"), detail=lost.detail, facts=facts))]
+            case Lost() as lost, Examination():
+                return [(running, Measurement(lost.status("measure"), detail=lost.detail))]
             case Lost(how, detail), Contest():
                 return [(running, Standings((), f"{how}: {detail}"))]
             case _:
@@ -147,7 +169,7 @@ class TrialRunner:
             return self._prepared[1].task
         return next(iter(waiting), None if ahead in self._unfit else ahead)
 
-    def cancel_waiting(self) -> list[Trial | Contest]:
+    def cancel_waiting(self) -> list[TaskJob]:
         """Remove and return the jobs that wait for the worker."""
         waiting = list(self._waiting)
         self._waiting.clear()
@@ -183,11 +205,11 @@ class TrialRunner:
             self._worker.send(Release(), self._timeout_s)
         self._prepared = None
 
-    def _start(self, job: Trial | Contest) -> None:
+    def _start(self, job: TaskJob) -> None:
         patience_s = max(self._timeout_s, _PERFECT_RUNS_PER_TRIAL * bound_s(job.task.workload, self._target))
         if isinstance(job, Trial):
             job.best_s = self._best_s.get(job.task)
-        else:
+        elif isinstance(job, Contest):
             patience_s *= (len(job.trials) + job.library) * (1 + job.rounds // 5)
         self._worker.send(job, patience_s)
         self._running = job

@@ -18,9 +18,11 @@ from autosched.baselines.baselines import library_call, library_settings
 from autosched.checking.random_inputs import empty
 from autosched.checking.trial_data import Failed
 from autosched.machine import memory
+from autosched.machine.deadline import Deadline
 from autosched.machine.timing import activations_of, interleaved, timer_for
 from autosched.measuring.local.jobs import (
     Contest,
+    Examination,
     Job,
     Outcome,
     Prepare,
@@ -35,6 +37,7 @@ from autosched.measuring.local.jobs import (
 from autosched.measuring.local.kernel_check import KernelCheck, Run, failing_as
 from search_spaces import TileProgram
 from tuning_logs import Measurement, Timing
+from tuning_logs.certificate import Results
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,15 @@ _FAR, _FAR_S = 10.0, 0.25
 _LIBRARY = "library"
 # A contest uses so many placements of the operands in memory.
 _PLACEMENTS = 3
+# Rounds at each placement of a contest that has run out of time: six together, the fewest for an interval.
+_LEAST_AT_PLACEMENT = 2
+# Runs of an examination, and the time after which two of them suffice.
+_EXAMINED_RUNS = 10
+_EXAMINATION_S = 0.3
 
 
 class TrialServer:
-    """Serves `Prepare`, `Trial`, `Contest` and `Release`, of one task at a time."""
+    """Serves `Prepare`, `Trial`, `Contest`, `Examination` and `Release`, of one task at a time."""
 
     def __init__(self, backends: Mapping[str, Backend], setup: Setup) -> None:
         self._backends = backends
@@ -88,6 +96,8 @@ class TrialServer:
                 return workbench.trial(job)
             case Contest(), Workbench() as workbench:
                 return workbench.contest(job)
+            case Examination(), Workbench() as workbench:
+                return workbench.examination(job)
             case _:
                 raise AssertionError(f"a measuring worker has no use for {type(job).__name__}")
 
@@ -217,6 +227,8 @@ class Workbench:
     def contest(self, contest: Contest) -> Standings:
         """Interleaved rounds at several placements in memory, so that none wins by a lucky one."""
         rounds = contest.rounds
+        deadline = Deadline.after(contest.seconds)
+        begun_by: list[int] = []
         try:
             with ExitStack() as stack, failing_as("run_error"):
                 runs = {str(n): stack.enter_context(self._loaded(c)) for n, c in enumerate(contest.trials)}
@@ -228,12 +240,25 @@ class Workbench:
                     placed = {name: run.prepared() for name, run in runs.items()}
                     share = rounds * (place + 1) // _PLACEMENTS - rounds * place // _PLACEMENTS
                     library = self._library() if contest.library else {}
-                    for name, latencies in interleaved({**placed, **library}, share, self._timer).items():
+                    least, part = min(share, _LEAST_AT_PLACEMENT), deadline.part(1 / (_PLACEMENTS - place))
+                    found = interleaved({**placed, **library}, share, self._timer, part, least)
+                    begun_by += [number % len(found) for number in range(len(found["0"]))]
+                    for name, latencies in found.items():
                         taken[name] += latencies
                 library_s = tuple(taken.pop(_LIBRARY))
-                return Standings(tuple(map(tuple, taken.values())), library_s=library_s)
+                return Standings(tuple(map(tuple, taken.values())), library_s=library_s, begun_by=tuple(begun_by))
         except Failed as failure:
             return Standings((), str(failure), healthy=self._recover())
+
+    def examination(self, examination: Examination) -> Results | Outcome:
+        """The kernel's results on the present inputs, checked, and compared over several runs."""
+        try:
+            with self._loaded(examination.trial) as run, failing_as("run_error"):
+                return self._check.examine(run, _EXAMINED_RUNS, Deadline.after(_EXAMINATION_S))
+        except Failed as failure:
+            found = Measurement(failure.status, detail=str(failure), max_error=failure.max_error)
+            facts = examination.trial.compiled.facts
+            return Outcome(dataclasses.replace(found, facts=facts), healthy=self._recover())
 
     def _library_latency(self) -> float | None:
         """The library's latency, corrected for disturbances as trials are: an estimate to show next to theirs."""

@@ -16,6 +16,8 @@ from tuning_logs.ranking import standing
 ROUNDS = 15
 # Contests after the first of the most that a measurer holds, and twice as many rounds against the library.
 _CONTESTS_OF_TWO = 7 + 2
+# The winner's certificate: twice as many rounds against each of two kernels, and a check, within so many seconds.
+_CONTESTS_OF_CERTIFICATE, _CERTIFICATE_S = 4, 2.0
 
 
 class Space(Protocol):
@@ -87,12 +89,14 @@ class Finalists:
 
 def finals_s(finalists: Sequence[Measurement], rounds: int) -> float:
     """Seconds of finals, roughly: every finalist is tried once more and loaded, and takes part in so many rounds; two
-    of the fastest go on until one is clearly faster, and the winner meets the library.
+    of the fastest go on until one is clearly faster, and the winner meets the library and gets its certificate.
     """
     if not finalists:
         return 0.0
     once = [m.load_s + rounds * m.latency_s for m in finalists]
-    return sum(m.seconds for m in finalists) + sum(once) + _CONTESTS_OF_TWO * 2 * min(once)
+    certificate = max(m.seconds for m in finalists) + _CONTESTS_OF_CERTIFICATE * 2 * min(once)
+    contests = sum(once) + _CONTESTS_OF_TWO * 2 * min(once)
+    return sum(m.seconds for m in finalists) + contests + min(certificate, _CERTIFICATE_S)
 
 
 # For workloads.

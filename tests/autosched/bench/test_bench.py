@@ -17,7 +17,6 @@ import autosched
 from autosched.baselines.names import BASELINES, BaselineName
 from autosched.bench import runner
 from autosched.bench.drawing.roofline import roofline
-from autosched.bench.history import TuningHistory, tuning_history
 from autosched.bench.peaks import Peaks, dot_dtype, dot_flops, measure_peaks
 from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.runner import BenchPlan, run_bench
@@ -28,9 +27,9 @@ from autosched.bench.suites.suite import Case, Suite
 from autosched.bench.table import StreamedTable, markdown, summary_lines
 from autosched.cli.commands import app
 from autosched.comparing.compare import Comparison, Row
-from search_spaces import InputError, Schedule, SearchSpace, Target, Workload, ops, target_named
+from autosched.tuning.history import TuningHistory
+from search_spaces import InputError, SearchSpace, Target, Workload, ops, target_named
 from search_spaces.devices.target import cpu
-from tuning_logs import Measurement, Provenance, TuningRecord
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
 PRODUCT = ops.matmul(100, 200, 300)
@@ -237,42 +236,6 @@ def test_peaks_are_measured_for_the_types_of_the_suite(monkeypatch: pytest.Monke
     assert all(1e8 < rate < 1e15 for _, rate in peaks.dots)
     assert 1e8 < peaks.copied < 1e13
     assert dict(peaks.dots)["bfloat16"] >= dict(peaks.dots)["float32"]
-
-
-def records(*figures: tuple[float, float, int]) -> list[TuningRecord]:
-    """One of every (moment, latency, finals); each trial took a tenth of a second itself."""
-    made = []
-    for number, (unix_s, latency_s, finals) in enumerate(figures):
-        measurement = Measurement("ok", (latency_s,), seconds=0.1)
-        schedule = Schedule("fake", (("number", number % 5),))
-        made.append(
-            TuningRecord(PRODUCT, TARGET, schedule, measurement, Provenance("g", "cold", unix_s, 0, 0, (), finals))
-        )
-    return made
-
-
-def test_the_history_tells_when_a_search_was_nearly_as_good_as_in_the_end() -> None:
-    trials = [(100.0, 9e-3, 0), (101.0, 1.04e-3, 0), (102.0, 5e-3, 0), (104.0, 1e-3, 0), (106.0, 1.5e-3, 7)]
-    history = tuning_history(records(*trials))
-    assert history is not None
-    assert (history.trials, history.near_trials) == (4, 2)
-    assert history.seconds == pytest.approx(6.1)
-    assert history.near_s == pytest.approx(1.1)
-
-
-def test_pauses_between_two_searches_on_one_log_are_not_tuning() -> None:
-    ended_in_finals = records((100.0, 2e-3, 0), (101.0, 2e-3, 7), (103.0, 1e-3, 0))
-    killed = records((100.0, 2e-3, 0), (5000.0, 1e-3, 0))
-    first, second = tuning_history(ended_in_finals), tuning_history(killed)
-    assert first is not None
-    assert second is not None
-    assert first.seconds == pytest.approx(0.1 + 1.0 + 0.1)
-    assert second.seconds == pytest.approx(0.2)
-
-
-def test_a_search_without_success_has_no_history() -> None:
-    failed = [dataclasses.replace(r, measurement=Measurement("run_crash")) for r in records((1.0, 1.0, 0))]
-    assert tuning_history(failed) is None
 
 
 def test_the_best_baseline_and_the_parts_of_the_peaks_are_read_off_a_row() -> None:

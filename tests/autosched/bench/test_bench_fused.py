@@ -22,7 +22,6 @@ from typer.testing import CliRunner, Result
 import autosched
 from autosched import TracedFunction
 from autosched.bench import runner
-from autosched.bench.history import TuningHistory, all_of
 from autosched.bench.peaks import Peaks, dot_dtype, dot_flops
 from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.runner import BenchPlan
@@ -34,6 +33,7 @@ from autosched.cli.commands import app
 from autosched.comparing.agreement import why_disagrees
 from autosched.comparing.compare import Comparison, Row
 from autosched.tracing.callables.random_arguments import random_arguments
+from autosched.tuning.history import TuningHistory, all_of
 from search_spaces import InputError, Workload
 from search_spaces.devices.target import cpu
 

@@ -15,6 +15,7 @@ from autosched.checking.correctness import (
     expect,
     why_not_finite,
     why_wrong,
+    worst,
 )
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.reference import evaluate
@@ -201,6 +202,20 @@ def test_long_outputs_are_compared_to_their_last_element() -> None:
     actual = values.clone()
     actual[-1] = 3.0
     assert error_ratio(actual, expectation) == 3.0
+
+
+def test_the_worst_element_is_that_of_the_largest_part_of_its_tolerance() -> None:
+    values, allowed = torch.zeros(2**17), torch.full((2**17,), 4.0)
+    values[0] = values[-1] = math.nan
+    allowed[7], allowed[8] = 1.0, math.inf
+    actual = values.clone()
+    actual[7], actual[8], actual[-2] = 0.5, 9.0, 1.0
+    found = worst(actual, Expectation(values, allowed))
+    assert (found.ratio, found.allowed, found.error) == (0.5, 1.0, 0.5)
+    exact = worst(values, Expectation(values, allowed))
+    assert (exact.ratio, exact.error) == (0.0, 0.0)
+    unchecked = worst(actual, Expectation(values, torch.full_like(values, math.inf)))
+    assert (unchecked.ratio, unchecked.allowed, unchecked.error) == (0.0, None, 0.0)
 
 
 # x is rounded to bfloat16 on the way, so that what is computed with it may be another number.

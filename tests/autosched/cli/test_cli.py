@@ -385,3 +385,41 @@ def test_a_terminal_gets_a_live_display() -> None:
 def test_an_operator_alone_is_looked_up_before_its_sizes_are_missed(command: str, operator: str, said: str) -> None:
     result = run(command, operator, *(["--to", "kernel.py"] if command == "export" else []))
     assert (result.exit_code, said in result.output) == (2, True)
+
+
+def test_the_certificate_of_a_winner_is_printed_for_people_and_for_machines(log: Path) -> None:
+    shown = run("certificate", str(log), "--select", "softmax")
+    assert shown.exit_code == 0, shown.output
+    for word in ("softmax rows=64 columns=128", "worst error", "guard bands", "itself", "llvmlite", "cold caches"):
+        assert word in shown.output
+    (printed,) = json.loads(run("certificate", str(log), "--json").output)
+    (best,) = [r for r in TuningLog(log) if r.measurement.certificate]
+    assert best.measurement.certificate is not None
+    assert printed == best.measurement.certificate.to_json()
+    nothing = run("certificate", str(log), "--select", "matmul")
+    assert nothing.exit_code == 2
+    assert "holds no kernel with 'matmul' in its name" in nothing.output
+
+
+def test_a_record_without_a_certificate_says_so(log: Path, tmp_path: Path) -> None:
+    (best,) = [r for r in TuningLog(log) if r.measurement.certificate]
+    older = dataclasses.replace(best, measurement=dataclasses.replace(best.measurement, certificate=None))
+    TuningLog(tmp_path / "older.jsonl").append(older)
+    assert "no certificate" in run("certificate", str(tmp_path / "older.jsonl")).output
+    assert json.loads(run("certificate", str(tmp_path / "older.jsonl"), "--json").output) == []
+
+
+def test_winners_are_verified_line_by_line_with_a_file_for_services(log: Path, tmp_path: Path) -> None:
+    written = tmp_path / "verified.xml"
+    done = run("verify", str(log), "--no-device", "--junit", str(written))
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[0].startswith("same: softmax rows=64 columns=128 float32 on ")
+    assert done.output.splitlines()[-1] == "1 same"
+    assert b'tests="1" failures="0" errors="0" skipped="0"' in written.read_bytes()
+    (kernel,) = json.loads(run("verify", str(log), "--no-device", "--json").output)
+    assert (kernel["verdict"], kernel["same_source"], kernel["same_binary"]) == ("same", True, True)
+    none = run("verify", str(log), "--no-device", "--select", "matmul")
+    assert (none.exit_code, none.output) == (2, "no kernel matched\n")
+    unknown = run("verify", str(log), "--against", "libary")
+    assert unknown.exit_code == 2
+    assert "library" in unknown.output

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from autosched.measuring.local.finals import hold
+from autosched.measuring.local.finals import Finals, hold
 from autosched.measuring.local.jobs import Standings
 
 ROUNDS = 15
@@ -75,3 +75,9 @@ def test_who_spoils_the_contest_is_found_out_alone_and_the_others_go_on() -> Non
 @pytest.mark.parametrize("candidates", [[], [0]])
 def test_without_candidates_that_can_run_there_are_no_latencies(candidates: list[int]) -> None:
     assert not hold(candidates, ROUNDS, Track([1.0], noise=0.01, broken=[0])).latencies_s
+
+
+def test_the_runner_up_is_the_fastest_of_those_that_took_part_longest() -> None:
+    assert Finals({0: (1.0, 1.0), 1: (1.5,), 2: (3.0, 3.0), 3: (2.0, 2.0)}).runner_up == 3
+    assert Finals({0: (1.0, 1.0), 1: (1.5,)}).runner_up == 1
+    assert Finals({4: (1.0,)}).runner_up is None

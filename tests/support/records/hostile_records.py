@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Iterator, Sequence
@@ -11,9 +12,9 @@ from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.generator import generator_hash
+from certified_records import certificate, pairs
 from search_spaces import Target, Workload
-from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
-from tuning_logs.measurement import DeviceState
+from tuning_logs import CompileFacts, DeviceState, Measurement, Provenance, TuningRecord
 
 # The names of members and the places in lists that lead to a part.
 Place = tuple[str | int, ...]
@@ -31,6 +32,8 @@ def whole_record(workload: Workload, target: Target, number: int = 0) -> TuningR
     measurement = Measurement(
         "ok", (1e-5, 1.1e-5, 1.2e-5), "a detail", facts, 0.1, 1.0, 1.1, "short", device, 0.1, 0.2, (1e-5,), (2e-5,)
     )
+    library = pairs("library", 1.5, 1.4, 1.6)
+    measurement = dataclasses.replace(measurement, certificate=certificate(library=library, source=facts.source))
     provenance = Provenance(generator_hash(), "cold", 1e9, 1, 2, (("torch", "2.9"), ("driver", "580.1")), 3, 0.01)
     return TuningRecord(workload, target, schedule.unbound, measurement, provenance)
 

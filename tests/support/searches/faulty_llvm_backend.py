@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 
 import torch
@@ -20,6 +21,7 @@ LOCATION = "faulty_llvm_backend:create"
 WRITES_PAST_ITS_OUTPUT = 11
 CRASHES = 12
 IS_WRONG_WHEN_LOADED_FIRST = 13
+NEVER_ENDS = 14
 
 _loaded: set[int] = set()
 
@@ -72,6 +74,8 @@ class FaultyLauncher:
             output.as_strided((1,), (1,), output.storage_offset() + output.numel()).fill_(1.0)
         elif self._rows == CRASHES:
             os.kill(os.getpid(), signal.SIGSEGV)
+        elif self._rows == NEVER_ENDS:
+            time.sleep(600.0)
         elif self._rows == IS_WRONG_WHEN_LOADED_FIRST and self._first:
             output.mul_(1.5)
 

@@ -35,7 +35,7 @@ def tuning_history(records: Sequence[TuningRecord]) -> TuningHistory | None:
 
     None when no trial succeeded.
     """
-    clock = _clock(records)
+    clock = tuning_clock(records)
     trials = [(r, at) for r, at in zip(records, clock, strict=True) if not r.provenance.finals]
     timed = [r.measurement.undisturbed_s for r, _ in trials if r.measurement.ok]
     if not timed:
@@ -62,8 +62,8 @@ def all_of(histories: Sequence[TuningHistory | None]) -> TuningHistory | None:
     )
 
 
-def _clock(records: Sequence[TuningRecord]) -> list[float]:
-    """Seconds of tuning up to each record."""
+def tuning_clock(records: Sequence[TuningRecord]) -> list[float]:
+    """Seconds of tuning up to each record, without pauses between runs."""
     passed, clock = 0.0, []
     for before, record in zip((None, *records), records, strict=False):
         silence = record.provenance.unix_s - before.provenance.unix_s if before else _PAUSE_S
