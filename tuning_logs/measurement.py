@@ -152,7 +152,7 @@ class Measurement:
     @property
     def named_alternatives(self) -> tuple[tuple[str, Alternative], ...]:
         """Alternatives that were timed, each with the name of its member, which is "cut" for all cuts."""
-        found = ((name, getattr(self, name)) for name in _ALTERNATIVES)
+        found = ((name, getattr(self, name)) for name in ALTERNATIVES)
         return (*((name, one) for name, one in found if one is not None), *(("cut", cut) for cut in self.cuts))
 
     def with_cut(self, cut: Alternative) -> Measurement:
@@ -178,7 +178,7 @@ class Measurement:
             data["library_s"] = [float(f"{t:.6g}") for t in self.library_s]
         if self.beside_library_s:
             data["beside_library_s"] = [float(f"{t:.6g}") for t in self.beside_library_s]
-        data |= {name: found.to_json() for name in _ALTERNATIVES if (found := getattr(self, name)) is not None}
+        data |= {name: found.to_json() for name in ALTERNATIVES if (found := getattr(self, name)) is not None}
         if self.cuts:
             data["cuts"] = [cut.to_json() for cut in self.cuts]
         if self.card:
@@ -234,7 +234,8 @@ class Measurement:
         )
 
 
-_ALTERNATIVES = ("library", "rival", "early")
+# Members that have one alternative each.
+ALTERNATIVES = ("library", "rival", "early")
 _FACTS = tuple(field.name for field in dataclasses.fields(CompileFacts))
 
 

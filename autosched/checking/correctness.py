@@ -22,7 +22,7 @@ In numbers, for standard normal data:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -96,18 +96,27 @@ def error_ratio(actual: torch.Tensor, expectation: Expectation) -> float:
 
     A value that is not finite is correct where the reference, rounded to the type of `actual`, is the same.
     """
+    return max((_largest(*piece) for piece in _pieces(actual, expectation)), default=0.0)
+
+
+def _pieces(
+    actual: torch.Tensor, expectation: Expectation
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Pieces of an output, of the expected values, and of the errors allowed."""
     got, values, allowed = actual.reshape(-1), expectation.values.reshape(-1), expectation.allowed.reshape(-1)
-    step, worst = _CHUNKS[actual.device.type], 0.0
+    step = _CHUNKS[actual.device.type]
     for begin in range(0, got.numel(), step):
         piece = slice(begin, begin + step)
-        if not values.is_floating_point():
-            worst = max(worst, _ratios(got[piece], values[piece], allowed[piece]).amax().item())
-            continue
-        ratio = (_computable(got[piece]) - values[piece]).abs_().div_(allowed[piece]).amax().item()
-        if not math.isfinite(ratio):
-            ratio = _ratios(got[piece], values[piece], allowed[piece]).amax().item()
-        worst = max(worst, ratio)
-    return worst
+        yield got[piece], values[piece], allowed[piece]
+
+
+def _largest(got: torch.Tensor, values: torch.Tensor, allowed: torch.Tensor) -> float:
+    """The largest error as a fraction of what is allowed."""
+    if values.is_floating_point():
+        ratio = (_computable(got) - values).abs_().div_(allowed).amax().item()
+        if math.isfinite(ratio):
+            return ratio
+    return _ratios(got, values, allowed).amax().item()
 
 
 @dataclass(frozen=True)
@@ -128,15 +137,14 @@ class Worst:
 
 def worst(actual: torch.Tensor, expectation: Expectation) -> Worst:
     """The worst element of a correct output; the first of several."""
-    got, values, allowed = actual.reshape(-1), expectation.values.reshape(-1), expectation.allowed.reshape(-1)
-    step, found = _CHUNKS[actual.device.type], Worst(0.0, None)
-    for begin in range(0, got.numel(), step):
-        piece = slice(begin, begin + step)
-        ratios = _ratios(got[piece], values[piece], allowed[piece])
-        place = int(ratios.where(allowed[piece].isfinite(), -1.0).argmax())
-        ratio, tolerance = float(ratios[place]), float(allowed[piece][place])
-        if math.isfinite(tolerance) and (found.allowed is None or ratio > found.ratio):
-            found = Worst(ratio, tolerance)
+    found = Worst(0.0, None)
+    for got, values, allowed in _pieces(actual, expectation):
+        if found.allowed is not None and _largest(got, values, allowed) <= found.ratio:
+            continue
+        ratios = _ratios(got, values, allowed).where(allowed.isfinite(), -1.0)
+        place = int(ratios.argmax())
+        if ratios[place] >= 0:
+            found = Worst(float(ratios[place]), float(allowed[place]))
     return found
 
 

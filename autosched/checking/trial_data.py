@@ -29,7 +29,7 @@ from autosched.checking.correctness import (
     why_wrong,
     worst,
 )
-from autosched.checking.guarded_memory import PAGE_BYTES, PATTERNS, GuardedInputs, GuardedOutput
+from autosched.checking.guarded_memory import PAGE_BYTES, PATTERNS, GuardedInputs, GuardedOutput, GuardedTensor
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine.element_types import as_integers
 from search_spaces import Workload
@@ -174,6 +174,16 @@ def _why_bad(output: GuardedOutput, expectation: Expectation) -> tuple[Status, s
         return "not_finite", reason
     reason = why_wrong(actual, expectation)
     return None if reason is None else ("wrong_result", reason)
+
+
+def placed(
+    workload: Workload, originals: Sequence[torch.Tensor], seed: int, device: torch.device
+) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
+    """Copies of the inputs, and outputs, as `TrialData.moved` places them: for timing alone."""
+    shifts = _shifts(len(originals) + len(workload.outputs), seed, device)
+    inputs = GuardedInputs(workload, originals, shifts[: len(originals)])
+    outputs = zip(workload.outputs, shifts[len(originals) :], strict=True)
+    return inputs.tensors, [GuardedTensor(t, device, shift).tensor for t, shift in outputs]
 
 
 def _shifts(count: int, seed: int, device: torch.device) -> list[int]:

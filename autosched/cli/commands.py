@@ -43,6 +43,7 @@ from autosched.cli.ask_tell import serve
 from autosched.cli.predict import model_app, predict_command
 from autosched.cli.reports import report_command, watch_command
 from autosched.cli.simulate import simulate_command
+from autosched.cli.stability import stability_command
 from autosched.cli.tune_many import tune_many_command
 from autosched.replaying.arguments import log_path
 from autosched.tuning.progress import progress_display
@@ -175,6 +176,7 @@ app.command("repro")(kernels.repro_command)
 app.command("certificate")(trust.certificate_command)
 app.command("verify")(trust.verify_command)
 app.command("simulate")(simulate_command)
+app.command("stability")(stability_command)
 app.command("report")(report_command)
 app.command("watch")(watch_command)
 

@@ -36,6 +36,14 @@ Predicted = Annotated[
 ]
 
 
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Refuse all but an exact record, and say by what the nearest differs; also AUTOSCHED_STRICT=1."
+    ),
+]
+
+
 def replay_command(
     operator: Operator,
     sizes: Sizes,
@@ -45,6 +53,10 @@ def replay_command(
     policy: PolicyName = "cold",
     source: Annotated[bool, typer.Option("--source", help="Print the generated source text only.")] = False,
     predicted: Predicted = False,
+    strict: Strict = False,
+    drift: Annotated[
+        bool, typer.Option("--drift", help="Compare code, toolchain, device and speed with the kernel's certificate.")
+    ] = False,
 ) -> None:
     """Rebuild the best kernel of an operator from the log, without searching, and check its results.
 
@@ -58,15 +70,17 @@ def replay_command(
 
     out, op = console(), workload(operator, sizes)
     if source:
-        say(out, _source(op, printed_target(target, threads), log, policy, predicted))
+        say(out, _source(op, printed_target(target, threads), (log, policy), predicted, strict))
         return
     device = chosen_target(target, threads) if threads is not None else target
-    kernel = autosched.replay(op, device, log=log, policy=policy, predicted=predicted)
+    kernel = autosched.replay(op, device, log=log, policy=policy, predicted=predicted, strict=strict, drift=drift)
     taken = duration_text(kernel.record.measurement.latency_s)
     say(out, f"{kernel.workload.label} on {kernel.target.label}")
     how = "predicted, not tuned; its trial here took" if predicted else "tuned to"
-    say(out, f"{how} {taken} with {policy_text(policy)}", style="bold")
+    say(out, f"{how} {taken} with {policy_text(policy)}; tier: {kernel.tier}", style="bold")
     say(out, str(kernel.schedule))
+    if drift:
+        say(out, str(kernel.drift))
     wrong = why_wrong_now(kernel, seed=secrets.randbits(32))
     if wrong:
         say(out, f"wrong results: {wrong}", style="red")
@@ -74,14 +88,16 @@ def replay_command(
     say(out, "results agree with the float64 reference on fresh inputs", style="green")
 
 
-def _source(op: Workload, target: Target, log: Path | None, policy: Policy, predicted: bool) -> str:
+def _source(op: Workload, target: Target, records: tuple[Path | None, Policy], predicted: bool, strict: bool) -> str:
     from autosched.backends.reproduction import printed
     from autosched.replaying.predicted_kernel import predicted_source
-    from autosched.replaying.replay import find_best, log_paths
+    from autosched.replaying.replay import find_best, log_paths, refuse_prediction
 
+    log, policy = records
     if predicted:
+        refuse_prediction(strict)
         return predicted_source(op, target, log_path(log), policy)
-    return printed(find_best(op, target, log_paths(log), policy))
+    return printed(find_best(op, target, log_paths(log), policy, strict))
 
 
 def export_command(

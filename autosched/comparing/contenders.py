@@ -16,6 +16,7 @@ from autosched.baselines.baselines import Baseline, baseline, library_name
 from autosched.baselines.names import COMPILED_BASELINES, BaselineName
 from autosched.checking import reference
 from autosched.kernels.kernel import Kernel
+from autosched.kernels.tier import Tier, tiers_text
 from autosched.machine.timing import Timer, interleaved
 from autosched.tracing import TracedKernel
 from search_spaces import Workload
@@ -82,10 +83,16 @@ def contenders(
 
 def _tuned(kernel: Kernel | TracedKernel, inputs: Sequence[Tensor]) -> Contender:
     if isinstance(kernel, TracedKernel):
-        return Contender("tuned", "tuned", _ALLOCATES, lambda: kernel(*inputs))
+        note = _with_tiers(_ALLOCATES, kernel.tiers)
+        return Contender("tuned", "tuned", note, lambda: kernel(*inputs))
     outs = _outputs(kernel)
     out = outs[0] if len(outs) == 1 else outs
-    return Contender("tuned", "tuned", _INTO_OUT, lambda: kernel(*inputs, out=out))
+    return Contender("tuned", "tuned", _with_tiers(_INTO_OUT, [kernel.tier]), lambda: kernel(*inputs, out=out))
+
+
+def _with_tiers(note: str, tiers: Sequence[Tier]) -> str:
+    """The note, and the tiers where one is not exact."""
+    return note if set(tiers) == {Tier.EXACT} else f"{note}, tier: {tiers_text(tiers)}"
 
 
 def _ways_of_function(

@@ -74,22 +74,25 @@ class CommonLayout:
             made = torch.empty(0, dtype=self.dtype, device=tensors[0].device)
             return made.set_(storage, 0, self.shape, self.strides)
 
+    def why_bound(self, tensors: Sequence[Tensor]) -> str | None:
+        """The reason that tensors must stay where they are, if there is one."""
+        if len({id(t) for t in tensors}) < len(tensors):
+            return "one tensor has two places"
+        if is_captured(tensors[0].device):
+            return "a CUDA graph is captured"
+        reasons = (_why_bound(tensor, piece) for tensor, piece in zip(tensors, self.pieces, strict=True))
+        return next((why for why in reasons if why is not None), None)
+
     def why_not_moved(self, tensors: Sequence[Tensor]) -> str | None:
         """Move tensors into one memory, each to its piece: they remain the same objects with the same elements.
 
         No other thread may use them meanwhile. Returns the reason that they stay where they are, if they do.
         """
-        if len({id(t) for t in tensors}) < len(tensors):
-            return "one tensor has two places"
-        device = tensors[0].device
-        if is_captured(device):
-            return "a CUDA graph is captured"
-        for tensor, piece in zip(tensors, self.pieces, strict=True):
-            if (why := _why_bound(tensor, piece)) is not None:
-                return why
+        if (why := self.why_bound(tensors)) is not None:
+            return why
         try:
             with torch.inference_mode(False), torch.no_grad():
-                self._move(tensors, device)
+                self._move(tensors, tensors[0].device)
         except RuntimeError as error:
             if not ran_out(error):
                 raise

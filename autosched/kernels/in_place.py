@@ -65,7 +65,7 @@ def _built(kernel: Kernel, changing: TileProgram, places: Places) -> Kernel | No
     except (CompileError, LoadError) as error:
         _log.info("%s stores all elements in place: %s", kernel.workload.label, error)
         return None
-    made = Kernel(kernel.record, kernel.schedule, artefact, launcher, kernel.workload)
+    made = Kernel(kernel.record, kernel.schedule, artefact, launcher, kernel.workload, kernel.tier)
     return made if _agree(kernel, made, places) else None
 
 

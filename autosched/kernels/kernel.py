@@ -14,7 +14,9 @@ from autosched.backends.backend import Artefact, BatchLauncher, CompileError, La
 from autosched.backends.build import bound, build
 from autosched.kernels import custom_op, first_use
 from autosched.kernels.dispatch import Argument, Launch, Made, check_transforms, is_handled_elsewhere, ready_call
+from autosched.kernels.drift import Drift
 from autosched.kernels.prepared_constants import PreparedConstants, PreparedWeight
+from autosched.kernels.tier import Tier
 from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
 from tuning_logs import TuningRecord
 from tuning_logs.text import duration_text
@@ -44,6 +46,9 @@ class Kernel:
     A constant input that its schedule stores in another layout is prepared at the first call with a tensor, and again
     when that has changed (`kernels.prepared_constants`); `prepare` does it for a tensor beforehand.
 
+    `tier`: where its schedule comes from, and so what its record says of it. `drift`: since its finals, where `replay`
+    was asked for it.
+
     `launch` runs the generated code on the addresses of the inputs, in order, then of the outputs, and checks nothing;
     it prepares constants itself unless it is given the addresses of prepared ones.
     """
@@ -55,8 +60,11 @@ class Kernel:
         artefact: Artefact,
         launcher: Launcher,
         workload: Workload | None = None,
+        tier: Tier = Tier.EXACT,
     ) -> None:
         self.record = record
+        self.tier = tier
+        self.drift: Drift | None = None
         self.schedule = schedule
         self.workload = record.workload if workload is None else workload
         self.artefact, self._launcher = artefact, launcher
@@ -78,11 +86,11 @@ class Kernel:
         """The same kernel for the tensors of a workload of the same key."""
         if workload == self.workload:
             return self
-        return Kernel(self.record, self.schedule, self.artefact, self._launcher, workload)
+        return Kernel(self.record, self.schedule, self.artefact, self._launcher, workload, self.tier)
 
     def noted(self, record: TuningRecord) -> Kernel:
         """The same kernel with another record of it."""
-        return Kernel(record, self.schedule, self.artefact, self._launcher, self.workload)
+        return Kernel(record, self.schedule, self.artefact, self._launcher, self.workload, self.tier)
 
     @property
     def batched(self) -> BatchLauncher | None:
@@ -122,9 +130,9 @@ class Kernel:
         """Itself, as of a function: it is immutable."""
         return self
 
-    def __reduce__(self) -> tuple[Callable[..., Kernel], tuple[TuningRecord, Workload]]:
+    def __reduce__(self) -> tuple[Callable[..., Kernel], tuple[TuningRecord, Workload, Tier]]:
         """Pickled as its record, from which another process builds it anew."""
-        return load_kernel, (self.record, self.workload)
+        return load_kernel, (self.record, self.workload, self.tier)
 
     def __call__(self, *tensors: Tensor, out: Made | None = None) -> Any:
         """The output of the workload, or a tuple of several; `out` if that is given.
@@ -297,10 +305,11 @@ def _launch_of(launcher: Launcher, called: Workload) -> Callable[..., None]:
     )
 
 
-def load_kernel(record: TuningRecord, workload: Workload | None = None) -> Kernel:
+def load_kernel(record: TuningRecord, workload: Workload | None = None, tier: Tier | None = None) -> Kernel:
     """Build the kernel of a record on this machine: lower, print, compile, load, check; nothing is searched.
 
-    `workload`: the workload to call it as, if not the record's own, but one of the same key.
+    `workload`: the workload to call it as, if not the record's own, but one of the same key. `tier`: where the schedule
+    comes from, if that is no record of this workload.
 
     Raises:
         InputError: its backend is not installed, or the schedule is not of the search space that this version derives
@@ -319,7 +328,8 @@ def load_kernel(record: TuningRecord, workload: Workload | None = None) -> Kerne
         launcher = backends.load(backend, artefact, schedule.program)
     except (CompileError, LoadError) as error:
         raise AutoschedError(f"{record.workload.label}: the kernel cannot be built here: {error}") from error
-    return checked_kernel(record, schedule, artefact, launcher, workload)
+    found = Tier.of(record, artefact.facts.source) if tier is None else tier
+    return checked_kernel(record, schedule, artefact, launcher, workload, found)
 
 
 def checked_kernel(
@@ -327,7 +337,8 @@ def checked_kernel(
     schedule: Schedule,
     artefact: Artefact,
     launcher: Launcher,
-    workload: Workload | None = None,
+    workload: Workload | None,
+    tier: Tier,
 ) -> Kernel:
     """The kernel of loaded code, checked before its first use on this machine.
 
@@ -340,4 +351,4 @@ def checked_kernel(
         # Whatever the reason, nobody calls it.
         launcher.unload()
         raise
-    return Kernel(record, schedule, artefact, launcher, workload)
+    return Kernel(record, schedule, artefact, launcher, workload, tier)

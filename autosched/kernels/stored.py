@@ -11,8 +11,8 @@ from search_spaces import Workload
 
 
 def as_bytes(kernel: Kernel) -> bytes:
-    """The kernel: its record, its program and its binaries."""
-    return pickle.dumps((kernel.record, kernel.schedule.program, kernel.artefact))
+    """The kernel: its record, its program, its binaries and its tier."""
+    return pickle.dumps((kernel.record, kernel.schedule.program, kernel.artefact, kernel.tier))
 
 
 def from_bytes(stored: bytes, workload: Workload) -> Kernel:
@@ -21,9 +21,9 @@ def from_bytes(stored: bytes, workload: Workload) -> Kernel:
     Raises:
         Exception: they are no bytes of a kernel of this version, or it cannot be loaded, or is not right.
     """
-    record, program, artefact = pickle.loads(stored)
+    record, program, artefact, tier = pickle.loads(stored)
     if record.workload.key != workload.key:
         raise ValueError(f"a kernel of {record.workload.key}; expected {workload.key}")
     schedule = replace(record.schedule, lowering=lambda _: program)
     launcher = backends.load(backends.named(record.backend), artefact, program)
-    return checked_kernel(record, schedule, artefact, launcher, workload)
+    return checked_kernel(record, schedule, artefact, launcher, workload, tier)

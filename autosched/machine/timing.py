@@ -275,12 +275,18 @@ def cold_timer(target: Target, before: Run) -> Timer:
 
 
 def timer_for(
-    target: Target, policy: Policy, *, products: bool = False, activations: Callable[[], Iterable[torch.Tensor]] = tuple
+    target: Target,
+    policy: Policy,
+    *,
+    products: bool = False,
+    activations: Callable[[], Iterable[torch.Tensor]] = tuple,
+    patient: bool = True,
 ) -> Timer:
     """The timer of a target on this machine.
 
     `products`: for workloads that compute matrix products. `activations`: the present inputs of the calls but for
-    weights; the policy "model" reads them before every call.
+    weights; the policy "model" reads them before every call. `patient`: on one core of a CPU, it waits for a quiet
+    moment.
 
     Raises:
         InputError: no such policy, or not on such a target.
@@ -293,7 +299,7 @@ def timer_for(
     if target.kind == "gpu":
         return GpuTimer(_l2_bytes(), flushed, after=after)
     # The probe covers one core only.
-    probe = NeighbourProbe(products) if target.threads == 1 else None
+    probe = NeighbourProbe(products) if patient and target.threads == 1 else None
     return CpuTimer(target.l2_bytes * target.threads, flushed, probe, after=after)
 
 

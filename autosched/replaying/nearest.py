@@ -17,6 +17,8 @@ from autosched.backends.environment import environment
 from autosched.backends.generator import generator_hash
 from autosched.kernels import first_use
 from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.kernels.strict import is_strict
+from autosched.kernels.tier import Tier
 from autosched.replaying.replay import find_best, log_paths
 from autosched.strategies.evolution.transfer import adapted
 from autosched.tracing import TracedFunction, TracedKernel
@@ -35,7 +37,8 @@ def nearest_kernels(
     """A traced function's kernels: those of records, as far as logs have them, and else by the nearest schedules.
 
     Raises:
-        InputError: no log has a record of a kernel, nor one of its family on that target. And as `replay`.
+        InputError: no log has a record of a kernel, nor one of its family on that target; or no exact one of its own,
+            with `AUTOSCHED_STRICT=1`. And as `replay`.
     """
     function, paths = traced.for_target(target), log_paths(log)
     kernel = TracedKernel(function, {w.key: _kernel(w, target, paths) for w in function.workloads})
@@ -65,11 +68,13 @@ def _kernel(op: Workload, target: Target, paths: Sequence[Path]) -> Kernel:
     try:
         return load_kernel(find_best(op, target, paths, _POLICY), op)
     except InputError:
+        if is_strict():
+            raise
         space = spaces.build(op, target)
         schedules = _nearest(space, paths)
         if not schedules:
             raise
-    return load_kernel(first_use.first_right(space, schedules, _origin(target)), op)
+    return load_kernel(first_use.first_right(space, schedules, _origin(target)), op, Tier.OTHER_SHAPE)
 
 
 def _space_without_record(op: Workload, target: Target, paths: Sequence[Path]) -> SearchSpace | None:

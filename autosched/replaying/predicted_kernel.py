@@ -14,6 +14,7 @@ from autosched.backends.environment import environment
 from autosched.backends.generator import generator_hash
 from autosched.kernels import first_use
 from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.kernels.tier import Tier
 from autosched.replaying.prediction_file import PredictionFile
 from autosched.replaying.predictions import Prediction, Predictions
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
@@ -42,7 +43,8 @@ def predicted_kernel(op: Workload, target: Target, log: Path, policy: str) -> Ke
     """
     space, found = _still_legal(op, target, log, policy)
     origin = Provenance(generator_hash(), policy, time.time(), 0, 0, environment(target))
-    return load_kernel(first_use.first_right(space, [p.schedule for p in found], origin), op)
+    record = first_use.first_right(space, [p.schedule for p in found], origin)
+    return load_kernel(record, op, Tier.PREDICTED)
 
 
 def first_predicted(op: Workload, target: Target, log: Path, policy: str) -> Predicted:

@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import overload
 
@@ -14,10 +14,14 @@ from autosched.backends.reproduction import Reproduction
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
 from autosched.kernels.dispatch import as_tuple
+from autosched.kernels.drift import DRIFT_S, drift_of
 from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.kernels.strict import is_strict
+from autosched.kernels.tier import Tier
 from autosched.machine import devices
-from autosched.machine.policies import Policy, policy_text
+from autosched.machine.policies import Policy
 from autosched.replaying.arguments import check_policy, check_workload, log_path
+from autosched.replaying.missing_records import nearest_text, stale_text, why_none
 from autosched.replaying.predicted_kernel import predicted_kernel
 from autosched.tracing import LoadedFunction, Traced, TracedFunction, TracedKernel
 from autosched.tracing.callables.traced import cuts_of, loaded
@@ -49,6 +53,8 @@ def replay(
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
     predicted: bool = ...,
+    strict: bool = ...,
+    drift: bool = ...,
 ) -> Kernel: ...
 
 
@@ -60,6 +66,8 @@ def replay(
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
     predicted: bool = ...,
+    strict: bool = ...,
+    drift: bool = ...,
 ) -> TracedKernel: ...
 
 
@@ -71,6 +79,8 @@ def replay(
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
     predicted: bool = ...,
+    strict: bool = ...,
+    drift: bool = ...,
 ) -> LoadedFunction: ...
 
 
@@ -81,6 +91,8 @@ def replay(
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
     predicted: bool = False,
+    strict: bool = False,
+    drift: bool = False,
 ) -> Kernel | LoadedFunction:
     """The kernel of the best record of `op` on `target`, built anew; for a traced function, all of its kernels.
 
@@ -92,22 +104,39 @@ def replay(
     `predicted` builds, instead of a record, the first right kernel of the schedules that `predict` has ranked for the
     target and stored next to the log. It gets one trial here, which its record reports.
 
+    The kernel's `tier` says which of these it is. `strict`, or `AUTOSCHED_STRICT=1` in the environment, refuses all but
+    exact records, and functions of which something is left to PyTorch.
+
     A kernel that this machine has not checked with these versions of everything is checked now, as in a trial: on
     random inputs, between guard bands, against the reference (`autosched.kernels.first_use` gives the cost); and so are
     all kernels of a traced function together, against the function (`tracing.callables.whole_check`).
 
+    `drift` compares a kernel with the certificate of its finals: source, toolchain, device, and its speed against the
+    library in rounds of 50 ms at most, for all kernels of a function together. The result is the kernel's `drift`.
+
     Raises:
-        InputError: an argument is not allowed, or no log has a usable record; the message says what to do.
+        InputError: an argument is not allowed, or no log has a usable record; the message says what to do, and with
+            `strict` by what the nearest record differs.
         AutoschedError: a kernel cannot be built here, or is not right; none is returned.
         OutOfMemoryError: there is no memory for the check.
         TargetUnavailableError: this machine cannot run kernels for the target.
         LogError: a log cannot be read.
     """
+    strict = is_strict(strict)
+    if predicted:
+        refuse_prediction(strict)
     if isinstance(op, Traced):
         cut = op.for_target(_device(target))
-        kernel_of = functools.partial(replay, target=target, log=log, policy=policy, predicted=predicted)
-        function = loaded(cut, kernels_of_cuts(cut, kernel_of))
+        kernel_of = functools.partial(replay, target=target, log=log, policy=policy, predicted=predicted, strict=strict)
+        kernels = kernels_of_cuts(cut, kernel_of)
+        function = loaded(cut, kernels, strict)
+        if strict and function.tier is not Tier.EXACT:
+            raise InputError(
+                f"strict: {op.label}: something is left to PyTorch: {op!r}; trace it without allow_fallback"
+            )
         function.ensure_right()
+        if drift:
+            note_drift(kernels.values())
         return function
     check_workload(op)
     check_policy(policy)
@@ -115,7 +144,16 @@ def replay(
     device = _device(target)
     if predicted:
         return predicted_kernel(op, device, paths[0], policy)
-    return load_kernel(find_best(op, device, paths, policy), op)
+    kernel = load_kernel(find_best(op, device, paths, policy, strict), op)
+    if drift:
+        note_drift([kernel])
+    return kernel
+
+
+def note_drift(kernels: Collection[Kernel]) -> None:
+    """Set the `drift` of kernels, each timed for an equal part of 50 ms."""
+    for kernel in kernels:
+        kernel.drift = drift_of(kernel, DRIFT_S / len(kernels))
 
 
 def _device(target: str | Target | None) -> Target:
@@ -126,6 +164,12 @@ def _device(target: str | Target | None) -> Target:
             raise
         ways = "for that machine, autosched.export writes a kernel to a file; `autosched replay … --source` prints one"
         raise TargetUnavailableError(f"{error}; {ways}") from None
+
+
+def refuse_prediction(strict: bool = False) -> None:
+    """Raise InputError where `strict`, or the environment, refuses a prediction."""
+    if is_strict(strict):
+        raise InputError("strict refuses predictions, which were never measured; expected predicted=True without it")
 
 
 def kernels_of_cuts(op: Traced, kernel_of: Callable[[Workload], Kernel]) -> dict[str, Kernel]:
@@ -165,12 +209,16 @@ def log_paths(log: str | os.PathLike[str] | None) -> tuple[Path, ...]:
     return (log_path(log), *(shipped_logs() if log is None else ()))
 
 
-def find_best(op: Workload, target: Target, paths: Iterable[Path], policy: str = "cold") -> TuningRecord:
+def find_best(
+    op: Workload, target: Target, paths: Sequence[Path], policy: str = "cold", strict: bool = False
+) -> TuningRecord:
     """The best exact record of the first log that has one; else, with a warning, the best legal stale one.
 
     Raises:
-        InputError: there is neither.
+        InputError: there is neither; or no exact one, with `strict` or `AUTOSCHED_STRICT=1`: then the message has the
+            difference of the key to that of the nearest record.
     """
+    strict = is_strict(strict)
     logs = [TuningLog(p) for p in paths if may_hold(p, op, policy) or may_hold(p, op.varying, policy)]
     made = Reproduction(MOST_PRINTED)
     # Its kernels, and those that know of no constants, which read them as they are given.
@@ -178,44 +226,10 @@ def find_best(op: Workload, target: Target, paths: Iterable[Path], policy: str =
     for log, each in itertools.product(logs, known):
         if best := log.best(each, target, policy, made.is_exact):
             return best
+    if strict:
+        raise InputError(why_none(op, target, logs, policy) + nearest_text(op, target, paths, policy))
     for log, each in itertools.product(logs, known):
         if best := log.best(each, target, policy, made.is_legal):
-            warnings.warn(_stale_text(best, made.why_stale(best)), StaleRecordWarning, stacklevel=4)
+            warnings.warn(stale_text(best, made.why_stale(best)), StaleRecordWarning, stacklevel=4)
             return best
-    raise InputError(_why_none(op, target, logs, policy))
-
-
-def _stale_text(record: TuningRecord, reason: str | None) -> str:
-    what, call = (
-        f"{record.workload.label} on {record.target.label}",
-        _tune_call(record.target, record.provenance.policy),
-    )
-    return f"{what}: the record is stale: {reason}; this one is checked, and not timed. {call} measures it again"
-
-
-def _why_none(op: Workload, target: Target, logs: Sequence[TuningLog], policy: str) -> str:
-    searched = ", ".join(str(log.path) for log in logs)
-    for log in logs:
-        if stale := log.best(op, target, policy):
-            what = f"the records of {op.label} on {target.label} (the best by generator {stale.provenance.generator})"
-            again = f"tune again, with {_tune_call(target, policy)}"
-            return f"{what} cannot be used: {Reproduction().why_stale(stale)}; {again} (searched {searched})"
-    return (
-        f"no successful record of {op.label} on {target.label}, timed with {policy_text(policy)}; expected one in "
-        f"{searched}{_others(op, logs)}; make one with {_tune_call(target, policy)}"
-        f"{' or `autosched tune`' if op.arguments else ', or for all of a model with autosched.tune_model(…)'}"
-    )
-
-
-def _others(op: Workload, logs: Iterable[TuningLog]) -> str:
-    """Clause on the workload's records for other targets and policies in the logs."""
-    found = (r for log in logs for r in log.records(op) if r.measurement.ok)
-    others = dict.fromkeys(f"{r.target.label} with {policy_text(r.provenance.policy)}" for r in found)
-    return f", got one on {'; '.join(others)}" if others else ""
-
-
-def _tune_call(target: Target, policy: str) -> str:
-    several = target.kind == "cpu" and target.threads > 1
-    on = f"autosched.cpu_target({target.threads})" if several else f'"{target.name}"'
-    timed = "" if policy == "cold" else f', policy="{policy}"'
-    return f"autosched.tune(…, {on}, trials=100{timed})"
+    raise InputError(why_none(op, target, logs, policy))

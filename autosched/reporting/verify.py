@@ -8,19 +8,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
+from autosched.backends.agreement import Agreement, agreement
 from autosched.backends.build import bound
 from autosched.machine import devices
 from autosched.machine.policies import Policy
 from autosched.measuring.compiling import artefacts
 from autosched.measuring.measurer import UnfitWorkloadError
 from autosched.measuring.session import local_measurer
-from autosched.reporting.rebuilding import Agreement, agreement, why_not_verifiable
-from autosched.reporting.verdicts import Verdict, against_library, against_recorded, of_change
+from autosched.reporting.rebuilding import why_not_verifiable
 from autosched.reporting.winners import named, winners
 from search_spaces import InputError, TargetUnavailableError
 from search_spaces.errors import unknown_name
 from tuning_logs import Certificate, Measurement, TuningRecord
 from tuning_logs.certificate import Ratio
+from tuning_logs.several.verdicts import Verdict, against_library, against_recorded, of_change
 from tuning_logs.text import duration_text
 
 Against = Literal["recorded", "library"]

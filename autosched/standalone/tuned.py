@@ -12,7 +12,7 @@ from autosched.machine import devices
 from autosched.machine.policies import Policy, policy_text
 from autosched.replaying.arguments import check_policy, check_workload
 from autosched.replaying.predicted_kernel import Predicted, first_predicted
-from autosched.replaying.replay import find_best, log_paths
+from autosched.replaying.replay import find_best, log_paths, refuse_prediction
 from autosched.standalone.cubin_kernels import CubinKernels
 from autosched.standalone.cuda_kernels import CudaKernels
 from autosched.standalone.launchers import FileKernels
@@ -103,6 +103,7 @@ def look_up(
             'export with its name, such as target="h200"'
         )
     if predicted:
+        refuse_prediction()
         return Tuned.foretold(op, first_predicted(op, device, log_paths(log)[0], policy))
     record = find_best(op, device, log_paths(log), policy)
     return Tuned.of(record, spaces.build(record.workload, record.target).bind(record.schedule), op)

@@ -28,7 +28,7 @@ from autosched.torch_compile.parts import Choice, Fallbacks, Part, parts_of, rep
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment
-from autosched.torch_compile.shared_weights import copied_bytes, with_shared_weights
+from autosched.torch_compile.shared_weights import Sharing
 from autosched.torch_compile.threads import warn_of_threads, why_other_threads
 from autosched.torch_compile.tuning.background import BackgroundTuning, TunedLater
 from autosched.torch_compile.tuning.tuning_process import TuningWork
@@ -95,11 +95,10 @@ class GraphCompiler:
             _start_workers(problems)
         compared = self._until_compared(divided, fallbacks, deadline)
         # With strict there must be kernels.
-        kernels = self.kernels(problems, compared, NEVER if self.options.strict else deadline)
-        parts, report = self._choose_parts(divided, kernels, fallbacks, deadline)
-        if self.options.share_weights:
-            parts = with_shared_weights(divided, parts)
-            report = replace(report, parts=reports_of(parts))
+        last = NEVER if self.options.strict else deadline
+        sharing = self._sharing(divided, moves=True)
+        kernels = self.kernels(problems, compared, last, sharing)
+        parts, report = _sharing_weights(sharing, *self._choose_parts(divided, kernels, fallbacks, deadline))
         made = self._plan(divided, parts)
         background = self.options.background
         if background is not None and (work := self._work(problems)) is not None:
@@ -162,8 +161,11 @@ class GraphCompiler:
         """A graph by the kernels that logs have now, or as it was made before, whichever is faster."""
         divided, problems, fallbacks = graph
         try:
-            kernels = self._with_alternatives(divided, self.kernels(problems, NEVER), Deadline.after(_WAITING_S))
-            tuned, tuned_report = self._choose_parts(divided, kernels, fallbacks)
+            # Other threads may be using the weights.
+            sharing = self._sharing(divided, moves=False)
+            loaded = self.kernels(problems, NEVER, sharing=sharing)
+            kernels = self._with_alternatives(divided, loaded, Deadline.after(_WAITING_S))
+            tuned, tuned_report = _sharing_weights(sharing, *self._choose_parts(divided, kernels, fallbacks))
             known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
             # Neither of them is what the user calls: CUDA graphs remember where inputs lay.
             calls = {name: self._call_of(divided, parts) for name, parts in (("tuned", tuned), ("before", before))}
@@ -193,12 +195,19 @@ class GraphCompiler:
         call = self._launched(fallback.call, DividedGraph(graph, tuple(inputs), frozenset(), (), graph).whole)
         return boxed(call), GraphReport(self.kind, (PartReport(operators_of(graph), fallback.by, why=why),))
 
+    def _sharing(self, divided: DividedGraph, moves: bool) -> Sharing | None:
+        return Sharing(divided, moves) if self.options.share_weights else None
+
     def kernels(
-        self, problems: Mapping[str, TracedProblem | str], deadline: Deadline, last: Deadline = NEVER
+        self,
+        problems: Mapping[str, TracedProblem | str],
+        deadline: Deadline,
+        last: Deadline = NEVER,
+        sharing: Sharing | None = None,
     ) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none.
 
-        `deadline`, `last`: as `tune_together`.
+        `deadline`, `last`: as `tune_together`. `sharing`: the weights that need no copies.
         """
         with on_data(), warnings.catch_warnings():
             # Random numbers are in the report.
@@ -210,14 +219,14 @@ class GraphCompiler:
                 errors = tune_together(functions, self.options.trials, deadline, self.options.log, last=last)
             known = {key: self._kernel(p, error) for (key, p), error in zip(traced.items(), errors, strict=True)}
             times = {key: p.times for key, p in traced.items()}
-            kept = _within_memory(known, times, self.options.share_weights)
+            kept = _within_memory(known, times, sharing)
             return {**{key: p for key, p in problems.items() if isinstance(p, str)}, **kept}
 
     def _kernel(self, problem: TracedProblem, untuned: Exception | None) -> TracedKernel | str:
         try:
             if untuned is not None:
                 raise untuned
-            load = self.load or replay
+            load = self.load or partial(replay, strict=self.options.strict)
             kernel = load(problem.traced, problem.target, log=self.options.log)
             return kernel if self.options.strict else with_chosen(kernel)
         except InputError as error:
@@ -323,16 +332,27 @@ def _most_first(divided: DividedGraph) -> list[Segment]:
     return [segment for segment, _ in ordered]
 
 
+def _sharing_weights(
+    sharing: Sharing | None, parts: tuple[Part, ...], report: GraphReport
+) -> tuple[tuple[Part, ...], GraphReport]:
+    """The parts of a graph, which share weights from now on, and its report."""
+    if sharing is not None:
+        parts = sharing.applied(parts)
+        report = replace(report, parts=reports_of(parts))
+    return parts, report
+
+
 def _within_memory(
-    kernels: Mapping[str, TracedKernel | str], times: Mapping[str, int], shared: bool
+    kernels: Mapping[str, TracedKernel | str], times: Mapping[str, int], sharing: Sharing | None
 ) -> Mapping[str, TracedKernel | str]:
     """The kernels, all as written where what rewrites prepare of weights would take much of the free memory.
 
-    `times`: how often each is in the graph. `shared`: values of weights are no copies where they need not be.
+    `times`: how often each is in the graph.
     """
-    copied = {key: n for key, k in kernels.items() if isinstance(k, TracedKernel) and (n := copied_bytes(k, shared))}
-    rewritten = {key: k for key, k in kernels.items() if key in copied and isinstance(k, TracedKernel)}
-    needed = sum(times[key] * n for key, n in copied.items())
+    made = {key: k for key, k in kernels.items() if isinstance(k, TracedKernel)}
+    copied = sharing.copied_bytes(made) if sharing else {key: times[key] * k.rewritten_bytes for key, k in made.items()}
+    rewritten = {key: made[key] for key, n in copied.items() if n}
+    needed = sum(copied.values())
     free = free_bytes(next(iter(rewritten.values())).device) if rewritten else None
     if free is None or needed <= _MOST_PREPARED * free:
         return kernels

@@ -20,6 +20,7 @@ from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArti
 from autosched.backends.environment import environment
 from autosched.kernels.kernel import Kernel
 from autosched.kernels.stored import as_bytes, from_bytes
+from autosched.kernels.tier import Tier
 from autosched.machine.devices import processor
 from autosched.machine.entries import sealed, unsealed, write_entry
 from autosched.replaying.arguments import log_path
@@ -42,10 +43,12 @@ _MOST_LOG_BYTES = 64 << 20
 _KEY_DIGITS = 32
 
 
-def replay(traced: TracedFunction, target: Target, *, log: str | os.PathLike[str] | None = None) -> TracedKernel:
+def replay(
+    traced: TracedFunction, target: Target, *, log: str | os.PathLike[str] | None = None, strict: bool = False
+) -> TracedKernel:
     """As `autosched.replay`, from the cache as far as it has the kernels."""
     cut, logs, versions = traced.for_target(target), _Logs(log), _versions(target)
-    function = loaded(cut, kernels_of_cuts(cut, lambda workload: _kernel(workload, target, logs, versions)))
+    function = loaded(cut, kernels_of_cuts(cut, lambda workload: _kernel(workload, target, logs, versions, strict)))
     assert isinstance(function, TracedKernel)
     function = right_or_as_written(function)
     function.ensure_right()
@@ -105,11 +108,11 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def _kernel(workload: Workload, target: Target, logs: _Logs, versions: str) -> Kernel:
+def _kernel(workload: Workload, target: Target, logs: _Logs, versions: str, strict: bool) -> Kernel:
     key = _key_of(workload, logs, versions)
     if key is not None and (known := _read(key, workload)) is not None:
         return known
-    kernel = in_models(from_logs(workload, target, log=logs.log), logs.paths)
+    kernel = in_models(from_logs(workload, target, log=logs.log, strict=strict), logs.paths)
     # A log that was appended to meanwhile has no entry yet.
     if key is not None and _key_of(workload, _Logs(logs.log), versions) == key:
         _store(key, kernel)
@@ -118,7 +121,7 @@ def _kernel(workload: Workload, target: Target, logs: _Logs, versions: str) -> K
 
 def _store(key: str, kernel: Kernel) -> None:
     # A stale record warns every time.
-    if kernel.artefact.facts.source != kernel.record.measurement.source:
+    if kernel.tier is not Tier.EXACT:
         return
     # Not every program has bytes; then the next process makes it anew.
     with contextlib.suppress(Exception):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, cast, get_args
 
+from autosched.kernels.strict import is_strict
 from autosched.torch_compile.graphs import Allowed
 from autosched.torch_compile.tuning.background import BackgroundTuning
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, check_numerics
@@ -19,6 +21,7 @@ from search_spaces.errors import unknown_name
 # Those of torch.compile.
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+TUNING_MODES: tuple[Mode, ...] = ("max-autotune", "max-autotune-no-cudagraphs")
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,8 @@ class Options:
     `mode`: "default" takes the kernels that logs have, "reduce-overhead" launches these as CUDA graphs, "max-autotune"
     tunes the others first and then does the same. `log`: the path of the tuning log, by default the user's. `trials`:
     schedules that are tried of every kernel while tuning. `seconds`: time of tuning and comparing for every graph,
-    None without a limit. `strict`: True refuses what no kernel computes, instead of leaving it to PyTorch.
-    `background`: tunes the kernels while the model is used. `numerics`: the algebra that may be used, as for
+    None without a limit. `strict`: refuses what no kernel of an exact record computes, instead of leaving it to
+    PyTorch. `background`: tunes the kernels while the model is used. `numerics`: the algebra that may be used, as for
     `trace`. `share_weights`: weights that kernels read joined are moved into one memory, instead of a copy.
     """
 
@@ -50,7 +53,7 @@ class Options:
     @property
     def tunes(self) -> bool:
         """True if kernels that logs lack are tuned."""
-        return self.mode in ("max-autotune", "max-autotune-no-cudagraphs")
+        return self.mode in TUNING_MODES
 
     @property
     def graphs(self) -> bool:
@@ -89,7 +92,8 @@ class Options:
         check_numerics(str(found["numerics"]))
         if found["background"] is not None and found["mode"] not in ("default", "reduce-overhead"):
             raise InputError(f"mode={found['mode']!r} tunes first; with background expected default or reduce-overhead")
-        _check_folder(cast(str | os.PathLike[str] | None, found["log"]))
+        tuned = found["background"] is not None or found["mode"] in TUNING_MODES
+        _check_place(cast(str | os.PathLike[str] | None, found["log"]), tuned)
         check_trials(found["trials"])
         check_seconds(found["seconds"])
         # Their types were checked above.
@@ -98,17 +102,25 @@ class Options:
             log=cast(str | os.PathLike[str] | None, found["log"]),
             trials=cast(Trials, found["trials"]),
             seconds=cast(float | None, found["seconds"]),
-            strict=cast(bool, found["strict"]),
+            strict=is_strict(cast(bool, found["strict"])),
             numerics=cast(Numerics, found["numerics"]),
             share_weights=cast(bool, found["share_weights"]),
             background=cast(BackgroundTuning | None, found["background"]),
         )
 
 
-def _check_folder(log: str | os.PathLike[str] | None) -> None:
-    """Raise InputError for a log in a folder that does not exist: with a misspelt one all would be left to others."""
-    if log is not None and not (folder := Path(log).expanduser().parent).is_dir():
-        raise InputError(f"log={os.fspath(log)!r}: there is no folder {folder}; expected one that exists")
+def _check_place(log: str | os.PathLike[str] | None, made: bool) -> None:
+    """Raise InputError for a log in a folder that does not exist, and warn of one that is not `made`, and is not there.
+
+    With a misspelt one all would be left to others.
+    """
+    if log is None:
+        return
+    path = Path(log).expanduser()
+    if not path.parent.is_dir():
+        raise InputError(f"log={os.fspath(log)!r}: there is no folder {path.parent}; expected one that exists")
+    if not made and not path.exists():
+        warnings.warn(f"log={os.fspath(log)!r}: there is no such file, and so no kernel of it", stacklevel=2)
 
 
 def _text(kind: type | tuple[type, ...]) -> str:

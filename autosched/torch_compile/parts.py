@@ -62,6 +62,7 @@ class Part:
             seconds=choice.seconds,
             prepared_bytes=kernel.prepared_bytes - self.shared_bytes,
             copied=self.copied,
+            tiers=kernel.tiers,
             libraries=libraries_of(kernel),
             rewrites=tuple(kernel.rewrites),
             rivals=_rivals_of(kernel),

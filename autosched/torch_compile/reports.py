@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from autosched.kernels.tier import Tier, tiers_text
 from tuning_logs.alternative import Alternative
 
 Kind = Literal["inference", "forward", "backward"]
@@ -32,6 +33,7 @@ class PartReport:
     `rewrites`: algebra by which the kernels differ from what was written, and that was tried and was slower.
     `rivals`: kernels that are launched in the place of those that were faster by themselves; `cut`: the same of all;
     `early`: they begin while those before them end.
+    `tiers`: of its launches, by which schedules these are (`Tier.LIBRARY`: by a library or PyTorch).
     `copied`: values of weights that share no memory with them, and why, where weights are to be shared.
     """
 
@@ -49,6 +51,12 @@ class PartReport:
     cut: Alternative | None = None
     early: Alternative | None = None
     copied: tuple[str, ...] = ()
+    tiers: tuple[Tier, ...] = ()
+
+    @property
+    def tier(self) -> Tier:
+        """The least sure of its tiers; LIBRARY where others compute all of it."""
+        return Tier.least(self.tiers)
 
     def __str__(self) -> str:
         made = self._made if self.by == "autosched" else self.why
@@ -62,7 +70,7 @@ class PartReport:
 
     @property
     def _made(self) -> str:
-        """`6 kernels, 1 of 7 by cuBLAS (1.04), 1 chosen in place (1.03)`."""
+        """`6 kernels, 1 of 7 by cuBLAS (1.04), 1 chosen in place (1.03), tier: exact`."""
         called = [row for row in self.libraries if row.calls]
         count = self.kernels + sum(row.calls for row in called)
         calls = [f", {row.calls} of {count} by {row.choice.name} ({row.choice.ratio:.2f})" for row in called]
@@ -70,7 +78,9 @@ class PartReport:
         rivals = f", {len(self.rivals)} chosen in place ({ratios})" if self.rivals else ""
         cut = f", in a cut chosen in place ({self.cut.ratio:.2f})" if self.cut else ""
         early = f", launched early ({self.early.ratio:.2f})" if self.early else ""
-        return f"{self.kernels} kernel{'s' * (self.kernels != 1)}{''.join(calls)}{rivals}{cut}{early}"
+        records = tiers_text(tier for tier in self.tiers if tier is not Tier.LIBRARY)
+        tier = f", tier: {records}" if records else ""
+        return f"{self.kernels} kernel{'s' * (self.kernels != 1)}{''.join(calls)}{rivals}{cut}{early}{tier}"
 
 
 @dataclass(frozen=True)

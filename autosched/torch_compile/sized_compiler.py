@@ -147,9 +147,10 @@ class _AtSizes:
     def _kernels_of(self, traced: _TracedGraph, first: bool) -> dict[str, TracedKernel] | str:
         """The kernels of all segments that compute something, or the reason that one has none."""
         kind, options, report = self.compiler.kind, self.compiler.options, self.compiler.report
-        if not (first and options.tunes):
+        tuned = first and options.tunes
+        if not tuned:
             options = replace(options, mode="default")
-        loaded = GraphCompiler(kind, options, report, None if first and options.tunes else nearest_kernels)
+        loaded = GraphCompiler(kind, options, report, None if tuned or options.strict else nearest_kernels)
         found = loaded.kernels(traced.problems, Deadline.after(options.seconds))
         computing = {s.key for s, _ in traced.divided.problems if computes(s.module)}
         missing = [made for key, made in found.items() if isinstance(made, str) and key in computing]

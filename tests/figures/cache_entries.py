@@ -63,7 +63,7 @@ def microseconds(call: Callable[[], object], calls: int = 200) -> float:
 
 
 def measured(layers: int, positions: int, seed: int, way: str) -> float:
-    def kernels(traced: TracedFunction, target: Target, log: object) -> TracedKernel:
+    def kernels(traced: TracedFunction, target: Target, log: object, strict: bool = False) -> TracedKernel:
         traced = traced.for_target(target)
         return TracedKernel(traced, untuned_kernels(traced.workloads, target, seed))
 

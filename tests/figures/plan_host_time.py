@@ -54,7 +54,7 @@ class Layer(nn.Module):
         return made
 
 
-def kernels(traced: TracedFunction, target: Target, log: object) -> TracedKernel:
+def kernels(traced: TracedFunction, target: Target, log: object, strict: bool = False) -> TracedKernel:
     """Any kernels in the place of tuned ones."""
     traced = traced.for_target(target)
     KNOWN.update(untuned_kernels([w for w in traced.workloads if w.key not in KNOWN], target))

@@ -17,6 +17,7 @@ from search_spaces import LogError, Schedule, ops
 from tuning_logs import Measurement, TuningLog, TuningRecord, Versions
 from tuning_logs.alternative import Alternative
 from tuning_logs.exchange.files import write_table
+from tuning_logs.measurement import ALTERNATIVES
 from tuning_logs.packing import write_packed
 from tuning_logs.several.differences import differences
 from tuning_logs.several.merging import merged, new_to
@@ -66,12 +67,14 @@ def test_of_two_copies_the_one_with_alternatives_stays() -> None:
 
 def test_every_kind_of_alternative_and_a_certificate_of_any_copy_stay() -> None:
     one = Alternative("a", 1.0, 1.0, 1.0)
-    parts = (dict.fromkeys(("library", "rival"), one), {"early": one})
-    first, second = (dataclasses.replace(at(1.0, 16), measurement=Measurement("ok", (1e-3,), **part)) for part in parts)
-    third = certified(at(1.0, 16), certificate())
-    for given in ([first, second, third], [third, second, first]):
+    plain = Measurement("ok", (1e-3,))
+    copies = [
+        dataclasses.replace(at(1.0, 16), measurement=dataclasses.replace(plain, **{name: one})) for name in ALTERNATIVES
+    ]
+    copies.append(certified(at(1.0, 16), certificate()))
+    for given in (copies, copies[::-1]):
         (kept,) = merged(given)
-        assert kept.measurement.alternatives == (one,) * 3
+        assert kept.measurement.alternatives == (one,) * len(ALTERNATIVES)
         assert kept.measurement.certificate == certificate()
 
 

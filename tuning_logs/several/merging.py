@@ -9,6 +9,7 @@ from pathlib import Path
 
 from search_spaces import InputError, LogError
 from tuning_logs.log import TuningLog
+from tuning_logs.measurement import ALTERNATIVES
 from tuning_logs.packing import PACKED_SUFFIX, is_packed, packed, replace_file
 from tuning_logs.record import TuningRecord
 
@@ -115,15 +116,9 @@ def _with_alternatives_of(record: TuningRecord, other: TuningRecord) -> TuningRe
     """The record with those alternatives and the certificate that another one of the same measurement alone has."""
     own, others = record.measurement, other.measurement
     known = {cut.name for cut in own.cuts}
-    measurement = replace(
-        own,
-        library=own.library or others.library,
-        rival=own.rival or others.rival,
-        early=own.early or others.early,
-        cuts=(*own.cuts, *(cut for cut in others.cuts if cut.name not in known)),
-        certificate=own.certificate or others.certificate,
-    )
-    return replace(record, measurement=measurement)
+    cuts = (*own.cuts, *(cut for cut in others.cuts if cut.name not in known))
+    either = {name: getattr(own, name) or getattr(others, name) for name in (*ALTERNATIVES, "certificate")}
+    return replace(record, measurement=replace(own, cuts=cuts, **either))
 
 
 def _completeness(record: TuningRecord) -> tuple[bool, int, int]:

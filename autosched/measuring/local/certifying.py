@@ -14,11 +14,12 @@ from autosched.measuring.local.jobs import Contest, Examination, Standings, Tria
 from search_spaces import Target
 from tuning_logs import Certificate, DeviceState, Measurement, Versions
 from tuning_logs.certificate import Device, Pairs, Results
+from tuning_logs.intervals import LEAST_ROUNDS
 
 # A certificate costs a search less than two seconds: these for the rounds with each of two kernels, and a check.
 _PAIRS_S = 0.6
 # Calls of each kernel in the fewest rounds that give an interval, and before them at three placements.
-_FEWEST_CALLS = 6 + 3
+_FEWEST_CALLS = LEAST_ROUNDS + 3
 # Rounds of winner against another kernel for each of a contest: from thirty on, an interval of the median depends on
 # noise and no longer on luck.
 _MATCH_PART = 2

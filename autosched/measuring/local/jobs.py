@@ -127,8 +127,8 @@ class Outcome:
 class Contest:
     """To the measuring worker: load candidates that passed a trial of the task, and time them in interleaved rounds.
 
-    With `library`, the vendor's library takes part. After `seconds` it ends, with two rounds at each placement at
-    least. `killed` is as for a trial. Answered with `Standings`.
+    With `library`, the vendor's library takes part. After `seconds` it ends, with six rounds at least. `killed` is as
+    for a trial. Answered with `Standings`.
     """
 
     task: Task

@@ -5,6 +5,7 @@ A trial begins with it, and so does the first use of a kernel that this machine 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -36,6 +37,8 @@ class KernelCheck:
         self._memory_bytes = memory_bytes
         self._prepared: TrialData | None = None
         self._seed = 0
+        # Time of the last move.
+        self.move_s = 0.0
 
     @property
     def data(self) -> TrialData:
@@ -54,7 +57,9 @@ class KernelCheck:
 
     def move(self, seed: int) -> None:
         """Place the same data at other addresses."""
+        begin = time.perf_counter()
         self._prepared = self.data.moved(seed)
+        self.move_s = time.perf_counter() - begin
 
     def first(self, run: Run) -> float:
         """Run once on poisoned outputs; the largest error as a fraction of the tolerance.
@@ -97,7 +102,7 @@ class KernelCheck:
             if copies is None or not all(map(same_bits, outputs, copies)):
                 repeatable = False
                 self.data.judge()
-        self.last()
+        self.data.judge_surroundings()
         worst = self.data.worst()
         return Results(
             seed=self._seed,

@@ -38,6 +38,7 @@ from autosched.measuring.local.kernel_check import KernelCheck, Run, failing_as
 from search_spaces import TileProgram
 from tuning_logs import Measurement, Timing
 from tuning_logs.certificate import Results
+from tuning_logs.intervals import LEAST_ROUNDS
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,6 @@ _FAR, _FAR_S = 10.0, 0.25
 _LIBRARY = "library"
 # A contest uses so many placements of the operands in memory.
 _PLACEMENTS = 3
-# Rounds at each placement of a contest that has run out of time: six together, the fewest for an interval.
-_LEAST_AT_PLACEMENT = 2
 # Runs of an examination, and the time after which two of them suffice.
 _EXAMINED_RUNS = 10
 _EXAMINATION_S = 0.3
@@ -226,8 +225,7 @@ class Workbench:
 
     def contest(self, contest: Contest) -> Standings:
         """Interleaved rounds at several placements in memory, so that none wins by a lucky one."""
-        rounds = contest.rounds
-        deadline = Deadline.after(contest.seconds)
+        rounds, deadline, placements = contest.rounds, Deadline.after(contest.seconds), self._placements(contest)
         begun_by: list[int] = []
         try:
             with ExitStack() as stack, failing_as("run_error"):
@@ -235,12 +233,13 @@ class Workbench:
                 stack.enter_context(library_settings(self.task.workload.precision, self._setup.target))
                 stack.enter_context(torch.no_grad())
                 taken: dict[str, list[float]] = {name: [] for name in (*runs, _LIBRARY)}
-                for place in range(_PLACEMENTS):
-                    self._check.move(place)
+                for place in range(placements):
+                    if placements > 1:
+                        self._check.move(place)
                     placed = {name: run.prepared() for name, run in runs.items()}
-                    share = rounds * (place + 1) // _PLACEMENTS - rounds * place // _PLACEMENTS
+                    share = rounds * (place + 1) // placements - rounds * place // placements
                     library = self._library() if contest.library else {}
-                    least, part = min(share, _LEAST_AT_PLACEMENT), deadline.part(1 / (_PLACEMENTS - place))
+                    least, part = min(share, LEAST_ROUNDS // placements), deadline.part(1 / (placements - place))
                     found = interleaved({**placed, **library}, share, self._timer, part, least)
                     begun_by += [number % len(found) for number in range(len(found["0"]))]
                     for name, latencies in found.items():
@@ -249,6 +248,11 @@ class Workbench:
                 return Standings(tuple(map(tuple, taken.values())), library_s=library_s, begun_by=tuple(begun_by))
         except Failed as failure:
             return Standings((), str(failure), healthy=self._recover())
+
+    def _placements(self, contest: Contest) -> int:
+        """As many as a contest has; the present one alone if moving to others would take half of its time."""
+        limited = contest.seconds is not None and _PLACEMENTS * self._check.move_s > contest.seconds / 2
+        return 1 if limited else _PLACEMENTS
 
     def examination(self, examination: Examination) -> Results | Outcome:
         """The kernel's results on the present inputs, checked, and compared over several runs."""

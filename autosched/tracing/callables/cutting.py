@@ -14,6 +14,7 @@ from torch import Tensor
 from autosched.machine.garbage import without_collections
 from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.callables.function import TracedFunction, Written
+from autosched.tracing.callables.whole_weights import with_whole_weights
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Captured, Numerics, Static, Weights, capture
 from autosched.tracing.capture.closed_over import name_of
 from autosched.tracing.capture.graph_nodes import is_convolution
@@ -22,8 +23,8 @@ from autosched.tracing.capture.result_memory import ResultMemory
 from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.fusion.partition import NoKernelError, Partition, partitions, why_too_large
 from autosched.tracing.fusion.region_kernels import RegionKernels
-from autosched.tracing.rewriting.alternatives import Alternative, Rewrite, alternatives
 from autosched.tracing.rewriting.instances import Fold, why_refused
+from autosched.tracing.rewriting.rewritings import Rewrite, Rewriting, rewritings
 from autosched.tracing.rewriting.rules import rules_for, slices_of_products, sums_into_products
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import Translation, translate
@@ -44,8 +45,8 @@ class _Way:
     rewrites: tuple[str, ...] = ()
     folds: tuple[Fold, ...] = ()
 
-    def then(self, made: Alternative, results: Sequence[Value]) -> _Way:
-        """These results, of an alternative to it."""
+    def then(self, made: Rewriting, results: Sequence[Value]) -> _Way:
+        """These results, of a rewriting of it."""
         needed = dict.fromkeys(r for rewrite in made.rewrites for r in rewrite.all)
         folds = (Fold(str(r), r.match) for r in needed if r.rule.exactness == "folded")
         texts = dict.fromkeys((*self.rewrites, *map(str, made.rewrites)))
@@ -172,7 +173,7 @@ def cut(
             assert origin not in eager
             eager |= {origin}
             continue
-        made = alternatives(values, rules_for(captured.numerics), refusals.why_refused)
+        made = rewritings(values, rules_for(captured.numerics), refusals.why_refused)
         written = _Way(wanted)
         ways = _with_parts_alone([written, *(written.then(a, laid_out(a.results)) for a in made)])
         cuts = [*(_Cut(p, written) for p in found), *_other_cuts(name, ways[1:], kernels, refusals)]
@@ -198,7 +199,7 @@ def _normal_form(values: Sequence[Value], refusals: _Refusals) -> Sequence[Value
     """The results of a gradient, whose sums over products always are products: those of keys and values, which several
     heads share.
     """
-    made = alternatives(values, (sums_into_products.RULE,), refusals.why_refused)
+    made = rewritings(values, (sums_into_products.RULE,), refusals.why_refused)
     return made[0].results if made else values
 
 
@@ -228,7 +229,7 @@ def _functions(
             name=name,
             function=function,
             leaves=tuple(translation.leaves),
-            steps=tuple(steps),
+            steps=with_whole_weights(steps, cut.way.results),
             results=tuple(cut.way.results[:count]),
             stored=tuple(cut.partition.stored_as(r) for r in cut.way.results[:count]),
             structure=captured.structure,
@@ -249,7 +250,7 @@ def _with_parts_alone(ways: Sequence[_Way]) -> list[_Way]:
     parts = [
         way.then(a, a.results)
         for way in ways
-        for a in alternatives(way.results, (slices_of_products.RULE,), laid_out=True)
+        for a in rewritings(way.results, (slices_of_products.RULE,), laid_out=True)
     ]
     return [ways[0], *parts, *ways[1:]]
 

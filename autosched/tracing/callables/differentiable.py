@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autosched.kernels.kernel import Kernel
+from autosched.kernels.tier import Tier
 from autosched.tracing.callables.cutting import argument_names, cut
 from autosched.tracing.callables.differentiable_results import DifferentiableResult, memory_of_results
 from autosched.tracing.callables.function import TracedFunction
@@ -214,6 +215,11 @@ class DifferentiableKernel:
         self.backward = TracedKernel(traced.backward, kernels)
         # Neither direction alone is a function that PyTorch can run.
         self.first_use = self.forward.first_use = self.backward.first_use = FirstUse(self._claim)
+
+    @property
+    def tier(self) -> Tier:
+        """As `TracedKernel.tier`, of both directions."""
+        return Tier.least((self.forward.tier, self.backward.tier))
 
     def __repr__(self) -> str:
         return f"<DifferentiableKernel {self.traced.forward.label}: {self.traced.parts}>"

@@ -24,6 +24,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from autosched.backends import spaces
 from autosched.kernels import first_use
 from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.kernels.strict import is_strict
+from autosched.kernels.tier import Tier
 from autosched.strategies.evolution.transfer import adapted
 from autosched.tracing.callables.cutting import argument_names, trace_function
 from autosched.tracing.callables.function import TracedFunction
@@ -165,12 +167,13 @@ class DynamicKernel:
     The first call with a size compiles its kernels, unless the size was tuned, and tries each in a separate process:
     seconds to start the first such process, a tenth of a second after that; nothing where this machine has found them
     right before. A kernel that does not pass is never called. A size at which no schedule passes is left to PyTorch,
-    with a warning, where the function was traced with `allow_fallback`.
+    with a warning, where the function was traced with `allow_fallback`. `strict`, or `AUTOSCHED_STRICT=1`, refuses all
+    sizes that need other kernels than those of the tuned ones.
     """
 
-    def __init__(self, dynamic: DynamicFunction, kernels: Mapping[str, Kernel]) -> None:
+    def __init__(self, dynamic: DynamicFunction, kernels: Mapping[str, Kernel], strict: bool = False) -> None:
         """`kernels`: one for every workload of the tuned sizes, by the workload's key."""
-        self.dynamic = dynamic
+        self.dynamic, self.strict = dynamic, strict
         self._tuned = {p: {w.key: kernels[w.key] for w in dynamic.at(p).workloads} for p in dynamic.points}
         self._kernels: dict[int, Callable[..., Any]] = {
             p: TracedKernel(dynamic.at(p), known) for p, known in self._tuned.items()
@@ -220,7 +223,7 @@ class DynamicKernel:
             made.ensure_right()
             return made
         except AutoschedError as error:
-            if not self.dynamic.allow_fallback:
+            if not self.dynamic.allow_fallback or is_strict(self.strict):
                 raise
             warnings.warn(f"{traced.label} is left to PyTorch: {error}", stacklevel=4)
             return self.dynamic.function
@@ -229,11 +232,19 @@ class DynamicKernel:
         """The kernel of a workload by the first schedule that passes its check.
 
         Raises:
+            InputError: `strict` refuses a size that was not tuned.
             AutoschedError: none does.
         """
+        if is_strict(self.strict):
+            points = ", ".join(map(str, self.dynamic.points))
+            raise InputError(
+                f"strict: {workload.label} is of a size that was not tuned; expected one of {points}; without strict "
+                "schedules of these are adapted"
+            )
         space = spaces.build(workload, self._any_record.target)
         schedules = islice(dict.fromkeys(self._schedules(space, number, nearest)), _MOST_TRIED)
-        return load_kernel(first_use.first_right(space, list(schedules), self._any_record.provenance))
+        record = first_use.first_right(space, list(schedules), self._any_record.provenance)
+        return load_kernel(record, tier=Tier.OTHER_SHAPE)
 
     def _schedules(self, space: SearchSpace, number: int, nearest: Sequence[int]) -> Iterator[Schedule]:
         """Schedules of the same step at the nearest sizes, where there are any; then others: right, if not fast."""
@@ -253,6 +264,12 @@ class DynamicKernel:
             kernel = self._kernels[point]
             if isinstance(kernel, TracedKernel):
                 kernel.ensure_right()
+
+    @property
+    def tier(self) -> Tier:
+        """As `TracedKernel.tier`, of the tuned sizes."""
+        made = (self._kernels[point] for point in self.dynamic.points)
+        return Tier.least(k.tier if isinstance(k, TracedKernel) else Tier.LIBRARY for k in made)
 
     @property
     def _any_record(self) -> TuningRecord:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from autosched.baselines.library_calls import LibraryCall, library_call_of
 from autosched.kernels.kernel import Kernel
+from autosched.kernels.tier import Tier
 from autosched.planning import Plan, Slot
 from autosched.tracing.callables.call_arguments import CallArguments, argument_of
 from autosched.tracing.callables.changed_weights import ChangedWeights, warn_of_refusal
@@ -190,6 +191,19 @@ class TracedKernel:
     @property
     def target(self) -> Target:
         return self.kernels[0].target
+
+    @property
+    def tiers(self) -> tuple[Tier, ...]:
+        """Tiers of its launches: LIBRARY where a library or PyTorch computes a step."""
+        made = [(s.values[0], s.assembled) for s in self.traced.steps if s.assembled is not None]
+        own = [self.by_key[a.workload.key].tier for value, a in made if value not in self.by_library]
+        others = len(made) - len(own) + len(self.traced.left_to_pytorch)
+        return (*own, *[Tier.LIBRARY] * others)
+
+    @property
+    def tier(self) -> Tier:
+        """The least sure of its tiers."""
+        return Tier.least(self.tiers)
 
     @property
     def seconds(self) -> float:

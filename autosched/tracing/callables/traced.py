@@ -122,10 +122,10 @@ def why_not_one(given: object, wanted: str) -> str | None:
             return None
 
 
-def loaded(traced: Traced, kernels: Mapping[str, Kernel]) -> LoadedFunction:
+def loaded(traced: Traced, kernels: Mapping[str, Kernel], strict: bool = False) -> LoadedFunction:
     """The function computed by these kernels, one for every one of its workloads, by the workload's key.
 
-    Of several partitions, the one with least time among those with all of their kernels.
+    Of several partitions, the one with least time among those with all of their kernels. `strict`: as `replay`.
     """
     seconds = {key: kernel.record.measurement.latency_s for key, kernel in kernels.items()}
     match traced:
@@ -134,4 +134,4 @@ def loaded(traced: Traced, kernels: Mapping[str, Kernel]) -> LoadedFunction:
         case DifferentiableFunction():
             return DifferentiableKernel(traced.fastest(seconds), kernels)
         case DynamicFunction():
-            return DynamicKernel(traced.fastest(seconds), kernels)
+            return DynamicKernel(traced.fastest(seconds), kernels, strict)

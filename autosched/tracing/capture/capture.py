@@ -35,6 +35,7 @@ from autosched.tracing.capture.plain_graphs import (
     padded_with_signs,
     read_from_their_memory,
     reshape_instead_of_view,
+    with_fresh_numbers,
     without_copies_of_arguments,
     without_tokens,
 )
@@ -234,6 +235,9 @@ def _lowered(
 ) -> tuple[torch.export.ExportedProgram, Sequence[tuple[fx.Node, StridedView | None]], str]:
     """The exported program in core ATen operators, its results' views, and the digest before lowering."""
     _check_followed(exported, function)
+    specs = exported.graph_signature.input_specs
+    with_fresh_numbers(exported.graph, {s.arg.name: exported.constants.get(s.target) for s in specs})
+    exported.graph_module.recompile()
     digest = digest_of(exported.graph_module)
     as_by_libraries(exported.graph)
     without_copies_of_arguments(exported.graph)

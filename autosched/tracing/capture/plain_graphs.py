@@ -66,6 +66,35 @@ def reshape_instead_of_view(graph: fx.Graph) -> None:
             node.target = _aten.reshape.default
 
 
+def with_fresh_numbers(graph: fx.Graph, constants: Mapping[str, Any]) -> None:
+    """Numbers that the function makes tensors of, as fills: PyTorch captures such a tensor as a constant and its copy.
+
+    `constants`: the tensors of placeholders, by name. What a function closes over is not copied, and may change.
+
+    Before:  f(constant, x): y = where(m, x, lift_fresh_copy(constant))
+    After:   f(constant, x): y = where(m, x, full([], -inf))
+    """
+    for node in list(graph.nodes):
+        if node.target is _aten.lift_fresh_copy.default and (made := _on_cpu(node, constants)) is not None:
+            with graph.inserting_before(node):
+                filled = graph.call_function(
+                    _aten.full.default,
+                    (list(made.shape), made.item()),
+                    {"dtype": made.dtype, "device": made.device, "pin_memory": False},
+                )
+            node.replace_all_uses_with(_like(node, filled, node))
+            graph.erase_node(node)
+
+
+def _on_cpu(copied: fx.Node, constants: Mapping[str, Any]) -> Tensor | None:
+    """The constant of one element that a node copies; None for others, and where it is not at hand."""
+    (given,) = copied.all_input_nodes
+    made = constants.get(given.name)
+    if not isinstance(made, Tensor) or isinstance(made, FakeTensor) or made.layout is not torch.strided:
+        return None
+    return made if made.device.type == "cpu" and made.numel() == 1 else None
+
+
 def without_copies_of_arguments(graph: fx.Graph) -> None:
     """Operators that return an argument itself, replaced by that argument: PyTorch's Python decomposition may copy it.
 

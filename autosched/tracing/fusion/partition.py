@@ -97,7 +97,7 @@ class Partition:
     """The steps of a function, each after those that it needs.
 
     `fusing`: the fusion of products allowed in a kernel. `kernels`: known kernels of regions. `patience`: the cost a
-    chain may have, in multiples of the other kernels' cost. `apart`: alternative steps, where reductions for larger
+    chain may have, in multiples of the other kernels' cost. `apart`: other steps, where reductions for larger
     results are stored, and independent products are separate, though one kernel can compute all of it. `doubtful`: a
     chain's cost is within the uncertainty of the other kernels' cost.
     """
@@ -151,7 +151,7 @@ class Partition:
 
     @property
     def ways(self) -> tuple[list[Step], ...]:
-        """The steps, and the alternative ones where they may be faster: pointwise work is best done all at once."""
+        """The steps, and the other ones where they may be faster: pointwise work is best done all at once."""
         apart = {s.assembled.workload.key for s in self.apart if s.assembled}
         # The outputs of a chain would each repeat its loop.
         joined = (s.assembled.workload for s in self.steps if s.assembled and not s.assembled.chained)

@@ -25,7 +25,7 @@ from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
 
-# Summands of an element: more than that take compilers long, and comparing all positions is an alternative.
+# Summands of an element: more than that take compilers long, and all positions can be compared instead.
 _MOST_SUMMED = 64
 # Fractional bits of slopes: a position and a factor fit in the rest of 64.
 SHIFT = 30

@@ -64,7 +64,8 @@ class Result:
 
     def elementwise(self, combine: Callable[..., Expression], *arguments: Value, **fields: Any) -> Value:
         """`combine` of the arguments, which already fits the element type."""
-        return self.of(Pointwise, arguments=arguments, expression=template(combine, arguments), **fields)
+        expression, read = template(combine, arguments)
+        return self.of(Pointwise, arguments=read, expression=expression, **fields)
 
     def constant(self, number: float, **fields: Any) -> Value:
         element = as_constant(number, str(fields.get("dtype", self.dtype)))
@@ -100,6 +101,9 @@ def converted(value: Value, dtype: str, name: str = "") -> Value:
     if value.dtype == dtype:
         return value
     result = Result(name or f"{value.name}_{dtype}", value.shape, dtype, value.line)
+    number = constant_number(value) if is_float(value.dtype) and is_float(dtype) else None
+    if number is not None:
+        return result.constant(number)
     return result.elementwise(lambda x: conversions.converted(x, value.dtype, dtype), value)
 
 

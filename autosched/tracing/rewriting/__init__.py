@@ -1,4 +1,4 @@
-"""Algebra of values before they are cut into kernels: rules say what is equal, and each alternative is one more cut.
+"""Algebra of values before they are cut into kernels: rules say what is equal, and each rewriting is one more cut.
 
 It knows values, and the constructors of operators' rules; kernels and their schedules it knows not.
 """

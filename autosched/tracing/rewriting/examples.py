@@ -33,16 +33,17 @@ def pointwise(combine: Callable[..., Expression], *arguments: Value, name: str =
 
 def exponentials(scores: Value) -> Value:
     """Exponentials of scores less their maximum along the last dimension."""
-    return pointwise(lambda e: ex.call("exp", e), pointwise(ex.sub, scores, _folded("max", scores), name="lowered"))
+    return pointwise(lambda e: ex.call("exp", e), pointwise(ex.sub, scores, folded("max", scores), name="lowered"))
 
 
 def softmax(scores: Value) -> Value:
     """Softmax along the last dimension."""
     made = exponentials(scores)
-    return pointwise(ex.div, made, _folded("sum", made), name="softmax")
+    return pointwise(ex.div, made, folded("sum", made), name="softmax")
 
 
-def _folded(operator: str, value: Value) -> Value:
+def folded(operator: str, value: Value) -> Value:
+    """A reduction along the last dimension, which is kept with size 1."""
     dim = len(value.shape) - 1
     result = Result(f"{value.name}_{operator}", value.shape[:-1], "float32", "")
     return result.keeping(result.reduced(operator, value, [dim]), [dim], True)

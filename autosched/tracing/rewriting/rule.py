@@ -35,13 +35,12 @@ Example = Callable[[Sequence[int]], Sequence[Value]]
 class Rule:
     """A rewrite of values.
 
-    `name`: that of its module, in words. `text`: before → after, for people. `exactness`: of the results. `matches`:
+    `name`: that of its module, in words. `exactness`: of the results. `matches`:
     the places where it applies now. For the tests of all rules, functions of four sizes: `example`, and `others`, to
     which it applies, and `refused`, next to its condition, to which it does not.
     """
 
     name: str
-    text: str
     exactness: Exactness
     matches: Callable[[Equalities], Iterable[Match]]
     example: Example

@@ -5,13 +5,15 @@ add(0[], mul(2, 1[]))   filled with   x[i], exp(y[i])   →   add(x[i], mul(2, e
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from autosched.tracing.values.values import Value, placeholder
+from autosched.tracing.values.conversions import NOT_A_NUMBER
+from autosched.tracing.values.values import Pointwise, Value, View, placeholder
 from search_spaces.workloads import activations
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.walking import rewritten
 
@@ -20,9 +22,31 @@ _ONE = Literal(1.0)
 _MULTIPLIED = 8
 
 
-def template(combine: Callable[..., Expression], arguments: Sequence[Value]) -> Expression:
-    """`combine` applied to placeholders of the arguments."""
-    return combine(*(placeholder(n, a.dtype) for n, a in enumerate(arguments)))
+def template(combine: Callable[..., Expression], arguments: Sequence[Value]) -> tuple[Expression, tuple[Value, ...]]:
+    """`combine` of the arguments' elements, and those of the arguments that it reads: numbers stand in it as such."""
+    expression = combine(*(placeholder(n, a.dtype) for n, a in enumerate(arguments)))
+    numbers = [_number(a) for a in arguments]
+    read = tuple(a for a, number in zip(arguments, numbers, strict=True) if number is None)
+    if len(read) == len(arguments):
+        return expression, read
+    places = itertools.count()
+    elements = [
+        placeholder(next(places), a.dtype) if number is None else number
+        for a, number in zip(arguments, numbers, strict=True)
+    ]
+    return filled(expression, elements), read
+
+
+def _number(value: Value) -> Expression | None:
+    """The number that all elements of a value are, also of its views; None where it is computed."""
+    while isinstance(value, View):
+        value = value.argument
+    match value:
+        case Pointwise(arguments=(), expression=Literal() | Integer() as number):
+            return number
+        case Pointwise(arguments=(), expression=expression) if expression == NOT_A_NUMBER:
+            return expression
+    return None
 
 
 def filled(expression: Expression, elements: Sequence[Expression]) -> Expression:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from autosched.kernels.strict import is_strict
 from autosched.replaying.arguments import check_integer, written_log_path
 from autosched.tuning.autotune.calls.jit_kernel import JitKernel, Parameters, layers
 from autosched.tuning.autotune.configurations import (
@@ -43,6 +44,7 @@ def autotune(
     log: str | os.PathLike[str] | None = None,
     seed: int = 0,
     history: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    strict: bool = False,
 ) -> Callable[[Any], TunedKernel]:
     """Tune a kernel of your own, in the place of `triton.autotune`: above `@triton.jit`, with the same arguments.
 
@@ -55,8 +57,9 @@ def autotune(
     configurations on its own arguments, all of which are restored, and writes each trial to `log` (by default the
     user's); the next process takes the winner from there. Configurations with other results than most are never chosen:
     `outputs` names the arguments to compare. `history` names files with others' measurements of this kernel, for a warm
-    start. docs/autotune.md describes all of it, and Triton's arguments: `warmup`, `rep`, `use_cuda_graph` and
-    `cache_results` have no effect here.
+    start. `strict`, or `AUTOSCHED_STRICT=1` in the environment, refuses calls whose winner the log does not have,
+    instead of searching or guessing. docs/autotune.md describes all of it, and Triton's arguments: `warmup`, `rep`,
+    `use_cuda_graph` and `cache_results` have no effect here.
 
     Raises:
         InputError: an argument is not allowed, or names something that the kernel lacks.
@@ -78,6 +81,7 @@ def autotune(
         hooks=Hooks(pre_hook, post_hook),
         do_bench=do_bench,
         history=_files(history),
+        strict=is_strict(strict),
     )
 
     def decorate(kernel: JitKernel) -> TunedKernel:

@@ -28,6 +28,7 @@ class TuningSettings:
 
     `zeroed` arguments are set to zero before each trial; of the others those in `restored` are restored, or (None) all
     that the kernel changes. `outputs` are compared, or (None) all restored ones. `do_bench` times, if it is given.
+    `strict` refuses calls that the log has no finished search for.
     """
 
     key: tuple[str, ...]
@@ -40,3 +41,4 @@ class TuningSettings:
     hooks: Hooks
     do_bench: DoBench | None
     history: tuple[Path, ...] = ()
+    strict: bool = False

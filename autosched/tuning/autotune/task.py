@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from autosched.backends.environment import environment
+from autosched.replaying.missing_records import nearest_text
 from autosched.strategies.bayesian.points import point_of, schedule_of
 from autosched.tuning.autotune.configurations import BACKEND, Choices
 from autosched.tuning.autotune.kernel_records import POLICY, KernelRecords, best_point
@@ -69,6 +70,15 @@ class TuningTask:
         if last is None or not last.provenance.finals or len(standing(known)) < self.wanted:
             return None
         return best_point(known, self.space)
+
+    @property
+    def why_unfinished(self) -> str:
+        """Reason that there is no result of a finished search; and what the nearest record is of."""
+        path, tried = self.records.path, len(standing(self.known))
+        if tried:
+            return f"{path} has {tried} of {self.wanted} trials, or no finals: its search was not finished"
+        absent = "" if path.exists() else ", which does not exist"
+        return f"no search of it is in {path}{absent}{nearest_text(self.kernel, self.target, [path], POLICY)}"
 
     def record(self, point: Point, measurement: Measurement) -> TuningRecord:
         """Record of a point that was tried before any search."""

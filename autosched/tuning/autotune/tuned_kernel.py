@@ -127,13 +127,21 @@ class TunedKernel:
         self._failed.clear()
 
     def _choose(self, call: Call, key: tuple[Any, ...] | None, measure: bool) -> Configuration:
-        """The configuration for a call, from the log or by a search; kept for the next calls unless it is a guess."""
+        """The configuration for a call, from the log or by a search; kept for the next calls unless it is a guess.
+
+        Raises:
+            InputError: `strict` refuses a search and a guess.
+        """
         self._check(call)
         space = self._choices.space(call.positional, {**call.keywords, "grid": call.grid})
         found = self._only(space)
         if found is None:
             task = self._task(call, space)
             found = self._replay(call, task)
+            if found is None and self._settings.strict:
+                raise InputError(
+                    f"strict: {task.kernel.label}: {task.why_unfinished}; without strict the call tunes it"
+                )
             if found is None and (not measure or self._captured(task)):
                 return self._guess(call, task)
             if found is None:

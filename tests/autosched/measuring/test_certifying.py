@@ -13,6 +13,9 @@ from autosched.measuring import LocalMeasurer, TrialLimits
 from autosched.measuring.local.certifying import Session, certified
 from autosched.measuring.local.finals import Finals
 from autosched.measuring.local.jobs import Contest, Standings, Task, Trial
+from autosched.measuring.local.kernel_check import KernelCheck
+from autosched.measuring.local.trial_server import Workbench
+from autosched.measuring.worker_setups import measuring_setup
 from certified_records import certificate
 from fake_backend import schedule
 from search_spaces import target_named
@@ -142,9 +145,29 @@ def test_a_kernel_that_is_wrong_when_it_is_examined_does_not_win(measurer: Local
     assert all(m.certificate is None for m in found)
 
 
-def test_a_contest_that_is_out_of_time_ends_after_two_rounds_at_each_placement(measurer: LocalMeasurer) -> None:
+def test_a_contest_that_is_out_of_time_ends_after_six_rounds_at_least(measurer: LocalMeasurer) -> None:
     slow = schedule("runs in ms:20")
     (made,) = measurer.remeasure(DOUBLING, [slow], rounds=15) or ()
     assert made.certificate is not None
     assert made.certificate.itself is not None
     assert 6 <= made.certificate.itself.rounds < 2 * 15
+
+
+@pytest.mark.parametrize(("move_s", "seconds", "moves"), [(0.5, 2.0, 0), (0.5, 4.0, 3), (0.5, None, 3)])
+def test_operands_are_moved_unless_that_takes_half_of_the_time(
+    move_s: float, seconds: float | None, moves: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[int] = []
+
+    def move(check: KernelCheck, place: int) -> None:
+        moved.append(place)
+
+    monkeypatch.setattr(KernelCheck, "move", move)
+    setup = measuring_setup(devices.cpu_target(), TrialLimits(), fake_backend.LOCATION)
+    bench = Workbench({"fake": fake_backend.FakeBackend()}, setup, trial("is fine").task)
+    bench.prepare(0)
+    bench._check.move_s = move_s
+    found = bench.contest(Contest(trial("is fine").task, [trial("is fine")] * 2, 12, seconds=seconds))
+    assert len(moved) == moves
+    assert [len(taken) for taken in found.latencies_s] == [12, 12]
+    assert found.begun_by[:4] == (0, 1, 0, 1)

@@ -66,7 +66,7 @@ def graphs_launched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch, known: dict[str, Any]) -> Iterator[Callable[..., Any]]:
-    def kernels(traced: TracedFunction, target: Target, log: object) -> TracedKernel:
+    def kernels(traced: TracedFunction, target: Target, log: object, strict: bool = False) -> TracedKernel:
         traced = traced.for_target(target)
         known.update(untuned_kernels([w for w in traced.workloads if w.key not in known], target))
         return TracedKernel(traced, known)

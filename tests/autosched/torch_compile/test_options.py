@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
 from autosched.torch_compile.options import Options
+from autosched.torch_compile.tuning.background import BackgroundTuning
 from search_spaces import InputError
 
 
@@ -61,3 +63,20 @@ def test_two_modes_are_refused() -> None:
 def test_pytorch_finds_the_backend_by_its_name() -> None:
     (found,) = (p for p in entry_points(group="torch_dynamo_backends") if p.name == "autosched")
     assert found.value == "autosched.torch_compile.backend:autosched"
+
+
+def test_a_log_that_is_not_there_is_said_where_nothing_makes_it(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    log = tmp_path / "tunign.jsonl"
+    Options.of("max-autotune", {"log": log})
+    Options.of(None, {"log": log, "background": BackgroundTuning()})
+    assert not list(recwarn)
+    with pytest.warns(UserWarning, match=r"tunign\.jsonl': there is no such file"):
+        Options.of(None, {"log": log})
+
+
+def test_the_environment_makes_all_of_them_strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not Options.of(None, {}).strict
+    monkeypatch.setenv("AUTOSCHED_STRICT", "1")
+    assert Options.of(None, {"strict": False}).strict

@@ -21,9 +21,11 @@ from autosched.torch_compile import graph_compiler
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
+from autosched.torch_compile.shared_weights import Sharing
+from autosched.torch_compile.tuning.background import BackgroundTuning
 from autosched.tracing.callables import preparation
 from autosched.tracing.rewriting import evaluation
-from untuned import rewritten_replay
+from untuned import rewritten_replay, untuned_replay
 
 SIZE = 64
 X = torch.randn(4, SIZE, generator=torch.Generator().manual_seed(0))
@@ -176,6 +178,59 @@ def test_another_graph_reads_the_same_memory(copies: list[str]) -> None:
     assert len(reports) == 2
     assert reports[1].parts[0].copied == ()
     assert not copies
+
+
+def test_a_weight_lies_next_to_those_of_one_wide_product_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be moved for a second product is a copy of it, and counts as one before anything is moved."""
+    first, second, third = (nn.Linear(SIZE, SIZE, bias=False) for _ in range(3))
+    counted: list[dict[str, int]] = []
+
+    class Noted(Sharing):
+        def copied_bytes(self, kernels: Any) -> dict[str, int]:
+            counted.append(super().copied_bytes(kernels))
+            return counted[-1]
+
+    monkeypatch.setattr(graph_compiler, "Sharing", Noted)
+
+    def function(x: Tensor) -> Tensor:
+        return (first(x) * second(x)).relu() @ third.weight + (third(x.cos()) * first(x.cos())).exp()
+
+    called, (report,) = compiled(function)
+    check(called, function)
+    (copied,) = counted
+    assert sum(copied.values()) == 2 * first.weight.nbytes
+    assert sum(len(part.copied) for part in report.parts) == 1
+
+
+@pytest.mark.parametrize("moved_before", [False, True])
+def test_kernels_tuned_in_the_background_move_no_weights_and_read_what_is_there(
+    monkeypatch: pytest.MonkeyPatch, copies: list[str], moved_before: bool
+) -> None:
+    """Calls of other threads may be using the weights."""
+    model, reports, called_once = Heads(), list[GraphReport](), threading.Event()
+    tuning = BackgroundTuning(lambda work, show: "" if called_once.wait(60) else "no call")
+    monkeypatch.setattr(graph_compiler, "replay", rewritten_replay if moved_before else untuned_replay)
+    monkeypatch.setattr(graph_compiler, "seconds_of_graph", lambda *_: {"tuned": 1.0, "before": 2.0})
+    monkeypatch.setattr(graph_compiler, "with_alternatives", lambda kind, segments, kernels, *_: kernels)
+    options = Options(share_weights=True, background=tuning)
+    called = torch.compile(model, backend=backend_of(options, reports.append), dynamic=False)
+    check(called, model)
+    before = [p.data_ptr() for p in model.parameters()]
+    assert are_together(model) == moved_before
+    called_once.set()
+    assert tuning.wait(60)
+    monkeypatch.setattr(graph_compiler, "replay", rewritten_replay)
+    check(called, model)
+    assert [p.data_ptr() for p in model.parameters()] == before
+    copies.clear()
+    for weight in (model.first.weight, model.second.weight):
+        weight.mul_(2)
+        check(called, model)
+    _, tuned = reports
+    assert tuned.by == "autosched"
+    assert any(text.startswith("taken: ") for text in tuned.parts[0].rewrites), tuned
+    assert bool(copies) != moved_before
+    assert ("tuned in the background move no weights" in str(tuned)) != moved_before
 
 
 def test_a_model_without_dynamo_shares_them_too() -> None:

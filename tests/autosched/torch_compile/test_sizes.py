@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import autosched
+from autosched.kernels.tier import Tier
 from autosched.torch_compile import sized_compiler, sized_graph, traced_cache
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.options import Options
@@ -106,16 +107,27 @@ def test_others_compute_a_size_until_its_kernels_are_known_to_be_right(
 
 
 def test_weights_of_all_sizes_are_noticed_when_they_change(model: nn.Module, log: Path) -> None:
-    called, reports = compiled(model, log=log, strict=True)
+    called, reports = compiled(model, log=log)
     with torch.no_grad():
-        for n in (4, 6):
+        for n in (4, 6, 6):
             x = torch.randn(n, 8)
             torch.testing.assert_close(called(x), model(x))
         model[0].weight.mul_(2)
         for n in (4, 6):
             x = torch.randn(n, 8)
             torch.testing.assert_close(called(x), model(x))
-    assert made(reports) == [("autosched", (4,)), ("autosched", (6,))]
+    assert made(reports) == [("eager", ()), ("autosched", (4,)), ("autosched", (6,))]
+    assert [r.parts[0].tier for r in reports] == [Tier.LIBRARY, Tier.EXACT, Tier.OTHER_SHAPE]
+    assert ", tier: other shape" in str(reports[-1])
+
+
+def test_strict_refuses_the_schedules_of_other_sizes(model: nn.Module, log: Path) -> None:
+    called, reports = compiled(model, log=log, strict=True)
+    with torch.no_grad():
+        called(torch.randn(4, 8))
+        with pytest.raises(InputError, match=r"strict: .*; the nearest record .* differs in shape: "):
+            called(torch.randn(6, 8))
+    assert made(reports) == [("autosched", (4,))]
 
 
 def test_gradients_at_any_sizes_are_those_of_the_model(model: nn.Module, log: Path) -> None:

@@ -35,7 +35,7 @@ def prepares(w: Workload, target: Target) -> Any:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiled]:
     """Compiles a model, with kernels that prepare weights; returns it and its reports."""
 
-    def kernels(traced: TracedFunction, target: Target, log: object) -> TracedKernel:
+    def kernels(traced: TracedFunction, target: Target, log: object, strict: bool = False) -> TracedKernel:
         traced = traced.for_target(target)
         return TracedKernel(traced, {w.key: untuned_kernel(prepares(w, target), w, target) for w in traced.workloads})
 

@@ -93,15 +93,24 @@ def test_they_are_not_combined_unless_a_user_allows_it(model: nn.Module) -> None
 
 
 @pytest.mark.parametrize(
-    ("free", "shared", "rewritten"), [(1 << 30, False, True), (1 << 10, False, False), (1 << 10, True, True)]
+    ("free", "shared", "bound", "rewritten"),
+    [
+        (1 << 30, False, False, True),
+        (1 << 10, False, False, False),
+        (1 << 10, True, False, True),
+        (1 << 10, True, True, False),
+        (1 << 30, True, True, True),
+    ],
 )
 def test_weights_are_prepared_where_there_is_memory_for_them(
-    monkeypatch: pytest.MonkeyPatch, free: int, shared: bool, rewritten: bool
+    monkeypatch: pytest.MonkeyPatch, free: int, shared: bool, bound: bool, rewritten: bool
 ) -> None:
+    """Bound weights, of which there are views, are copied also where weights are shared."""
     monkeypatch.setattr(graph_compiler, "free_bytes", lambda _: free)
     monkeypatch.setattr(graph_compiler, "replay", rewritten_replay)
     reports: list[GraphReport] = []
     a, b = nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)
+    views = b.state_dict() if bound else {}
 
     def function(x: Tensor) -> Tensor:
         return a(x) * b(x)
@@ -114,6 +123,7 @@ def test_weights_are_prepared_where_there_is_memory_for_them(
     (text,) = report.parts[0].rewrites
     assert text.startswith("taken: " if rewritten else "refused: ")
     assert ("GB of weights" in text) != rewritten
+    assert bool(views) == bound
 
 
 def folded_replay(traced: TracedFunction, target: Target, **_: Any) -> TracedKernel:

@@ -72,6 +72,20 @@ def test_rounding_to_eight_bits_is_that_of_pytorch(name: str) -> None:
         np.testing.assert_array_equal(round_to(kept, name), expected)
 
 
+@pytest.mark.skipif(
+    bool(torch.tensor(1e4).to(torch.float8_e4m3fn).float().isnan()), reason="PyTorch before 2.13 makes NaN of it"
+)
+@pytest.mark.parametrize("name", FLOAT8)
+def test_what_is_too_large_becomes_what_it_becomes_in_pytorch(name: str) -> None:
+    beside = LARGEST[name] * np.linspace(0.99, 1.15, 4001)
+    beyond = np.concatenate([beside, LARGEST[name] * np.logspace(0, 30, 4001), [np.inf, np.nan]]).astype(np.float32)
+    given = np.concatenate([beyond, -beyond])
+    for source in (torch.float32, torch.bfloat16, torch.float16):
+        values = torch.from_numpy(given).to(source)
+        expected = values.to(torch_dtype(name)).float().numpy()
+        np.testing.assert_array_equal(round_to(values.float().numpy(), name), expected)
+
+
 @pytest.mark.parametrize(("name", "beyond"), [("float8_e4m3fn", 448.0), ("float8_e5m2", np.inf)])
 def test_what_is_too_large_saturates_or_becomes_infinite(name: str, beyond: float) -> None:
     largest = LARGEST[name]

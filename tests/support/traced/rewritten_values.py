@@ -13,8 +13,8 @@ from autosched.machine import devices
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.capture.capture import Numerics, capture
 from autosched.tracing.fusion.regions import below
-from autosched.tracing.rewriting.alternatives import Alternative, alternatives
 from autosched.tracing.rewriting.evaluation import evaluated
+from autosched.tracing.rewriting.rewritings import Rewriting, rewritings
 from autosched.tracing.rewriting.rules import rules_for
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import translate
@@ -33,18 +33,18 @@ def kernel_of(cut: TracedFunction) -> TracedKernel:
     return TracedKernel(cut, untuned_kernels(cut.workloads, devices.cpu_target()))
 
 
-def right_alternatives(
+def right_rewritings(
     function: Callable[..., Tensor],
     inputs: Sequence[Tensor],
     numerics: Numerics = "fold",
     static: Sequence[int] = (),
-) -> list[Alternative]:
-    """The alternatives of a function, after a check of each in float64; `static`: inputs that are constant."""
+) -> list[Rewriting]:
+    """The rewritings of a function, after a check of each in float64; `static`: inputs that are constant."""
     captured = replace(capture(function, inputs, True), static=frozenset(static))
     translation = translate(captured, [f"x{i}" for i in range(len(inputs))], False, frozenset())
     returned = [r for r in translation.outputs if isinstance(r, Value)]
     results = result_values(returned, captured.memory, True)
-    found = alternatives(results, rules_for(numerics))
+    found = rewritings(results, rules_for(numerics))
     for each in found:
         leaves = [v for v in below([*results, *each.results]) if isinstance(v, Leaf)]
         tensors = {v: inputs[v.position] if v.position is not None else v.tensor for v in leaves}

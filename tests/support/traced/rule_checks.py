@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from autosched.tracing.fusion.regions import below
-from autosched.tracing.rewriting.alternatives import alternatives
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.evaluation import evaluated
+from autosched.tracing.rewriting.rewritings import rewritings
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.values.values import Leaf, Value
 from residues import PRIME, Residues, are_equal, pairs
@@ -37,7 +37,7 @@ def matches(rule: Rule, results: Sequence[Value]) -> list[Match]:
 
 
 def why_wrong(rule: Rule, results: Sequence[Value], seed: int = 0) -> str | None:
-    """Reason that a rule is wrong for a function: a pair, or a result of an alternative, with other elements."""
+    """Reason that a rule is wrong for a function: a pair, or a result of a rewriting, with other elements."""
     residues = Residues(rounded=rule.exactness == "same")
     given = residues_of(results, seed)
     for before, after in (pair for match in matches(rule, results) for pair in match.pairs):
@@ -54,7 +54,7 @@ def _why_alternatives_differ(
     rules: Sequence[Rule], results: Sequence[Value], given: dict[Value, Tensor], residues: Residues
 ) -> Iterator[str]:
     right = evaluated(results, given, residues)
-    for other in alternatives(results, rules):
+    for other in rewritings(results, rules):
         found = evaluated(other.results, given, residues)
         for result, a, b in zip(results, right, found, strict=True):
             if not are_equal(a, b):

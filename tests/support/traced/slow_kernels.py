@@ -25,4 +25,6 @@ class SlowLauncher:
 
 def slow(kernel: Kernel) -> Kernel:
     """The same kernel, a millisecond slower."""
-    return Kernel(kernel.record, kernel.schedule, kernel.artefact, SlowLauncher(kernel._launcher), kernel.workload)
+    return Kernel(
+        kernel.record, kernel.schedule, kernel.artefact, SlowLauncher(kernel._launcher), kernel.workload, kernel.tier
+    )

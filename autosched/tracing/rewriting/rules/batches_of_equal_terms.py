@@ -142,7 +142,6 @@ def _at_other_distances(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="batches of equal terms",
-    text="x[0] @ w[0], x[1] @ w[1], … → bmm(x, w)",
     exactness="same",
     matches=_matches,
     example=_example,

@@ -8,7 +8,7 @@ multiplied into the next layer's bias once. Where attention keeps scores out by 
 row that is wholly masked is NaN as before. A softmax that is 0 there does not sum to 1, and is no division by a sum.
 
 Condition: b, O and c are constant; the values between have no other readers and are no results. Where queries, keys and
-values are one wide product, this takes them apart, as only queries keep a bias: it is left out of one alternative.
+values are one wide product, this takes them apart, as only queries keep a bias: it is left out of one rewriting.
 
 Exactness: folded. The roundings of x·W + b are left out and others are made, of x·W and P·(x·W), with the unit roundoff
 u of their type: a result differs by at most 2·u·Σ|P·(x·W)·O| + 2·u·Σ|b·O|, which a bias that cancels most of x·W would
@@ -105,7 +105,6 @@ def _with_a_returned_average(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="biases of attention",
-    text="softmax(q·(x·W + b)ᵀ) → softmax(q·(x·W)ᵀ), P·(x·W + b)·O + c → P·(x·W)·O + (b·O + c)",
     exactness="folded",
     matches=_matches,
     example=_example,

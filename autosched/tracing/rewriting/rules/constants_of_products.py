@@ -43,7 +43,6 @@ def _one_constant(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="constants of products",
-    text="(x·A)·B → x·(A·B), x·W + (x·A)·B → x·(W + A·B)",
     exactness="folded",
     matches=_matches,
     example=_example,

@@ -143,7 +143,6 @@ def _with_an_argument(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="norm into product",
-    text="(x·r ⊙ γ + β) @ W → r·(x @ (γ ⊙ W)) + β @ W",
     exactness="folded",
     matches=_matches,
     example=_example,

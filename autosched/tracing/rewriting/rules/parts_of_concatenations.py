@@ -66,7 +66,6 @@ def _across(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="parts of concatenations",
-    text="split(cat([a, b])) → a, b",
     exactness="same",
     matches=_matches,
     example=_example,

@@ -176,7 +176,6 @@ def _other_columns(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="products in one accumulator",
-    text="x @ w + h @ u → cat([x, h]) @ cat([w, u])",
     exactness="reassociated",
     matches=_matches,
     example=_example,

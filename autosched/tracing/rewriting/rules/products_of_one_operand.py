@@ -249,7 +249,6 @@ def _of_several_operands(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="products of one operand",
-    text="x @ a, x @ b → x @ cat([a, b])",
     exactness="same",
     matches=_matches,
     example=_example,

@@ -94,7 +94,6 @@ def _by_a_number(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="scales into weights",
-    text="((x @ W) - μ)·s + β → x @ (W ⊙ s) + (β - μ·s)",
     exactness="folded",
     matches=_matches,
     example=_example,

@@ -151,7 +151,6 @@ def _behind_a_function(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="scales of products",
-    text="((x·W + b)·Kᵀ)·c → (x·(c·W) + c·b)·Kᵀ",
     exactness="folded",
     matches=_matches,
     example=_example,

@@ -4,9 +4,10 @@
     softmax(q · (k + b))            →    softmax(q · k)          a bias of keys adds q · b to a row
     softmax(s - slope·(i - j))      →    softmax(s + slope·j)    distances of ALiBi, less those of the row
 
-What is subtracted from its own maximum is read through views, roundings, scales that are the same along the row, sums,
-products, and masks that put -infinity in the place of scores, to which a finite shift adds nothing. A mask that puts
-another number there, a bound on the scores, or any other function of them shows the shift, so that it stays.
+Scores less their maximum, or less 0 where that is -infinity, are read through views, roundings, scales that are the
+same along the row, sums, products, and masks that put -infinity in the place of scores, to which a finite shift adds
+nothing. A mask that puts another number there, a bound on the scores, or any other function of them shows the shift, so
+that it stays.
 
 Condition: c is not the bias of a layer, which `biases_of_attention` is about; the maximum, and the shifted values that
 products are behind, have no other readers and are no results, as both would be computed then.
@@ -19,12 +20,12 @@ Instead of Concatenate", 2020 (biases of keys); the invariance of softmax is old
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from autosched.tracing.operators.rules import Result
 from autosched.tracing.operators.view_translation import permute
 from autosched.tracing.rewriting.equalities import Equalities
-from autosched.tracing.rewriting.examples import exponentials, leaf, matmul, pointwise
+from autosched.tracing.rewriting.examples import exponentials, folded, leaf, matmul, pointwise
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.rewriting.softmax import unshifted
 from autosched.tracing.values.values import Value
@@ -70,6 +71,21 @@ def _with_a_mask(sizes: Sequence[int]) -> list[Value]:
     return [exponentials(_masked(sizes, _biased_scores(sizes), float("-inf")))]
 
 
+def _lowered_by(sizes: Sequence[int], subtracted: Callable[[Expression], Expression]) -> list[Value]:
+    """Masked scores less a function of their maximum."""
+    scores = _masked(sizes, _biased_scores(sizes), float("-inf"))
+    return [pointwise(ex.sub, scores, pointwise(subtracted, folded("max", scores), name="subtracted"))]
+
+
+def _with_masked_rows(sizes: Sequence[int]) -> list[Value]:
+    lowest = Literal(float("-inf"))
+    return _lowered_by(sizes, lambda m: ex.call("where", ex.call("eq", m, lowest), Literal(0.0), m))
+
+
+def _with_a_bounded_maximum(sizes: Sequence[int]) -> list[Value]:
+    return _lowered_by(sizes, lambda m: ex.call("maximum", m, Literal(0.0)))
+
+
 def _of_distances(sizes: Sequence[int]) -> list[Value]:
     m, n = sizes[0], sizes[2] + 1
     rows, columns, slope = leaf("i", (m, 1)), leaf("j", (n,)), leaf("slope", (), constant=True)
@@ -103,10 +119,9 @@ def _returned(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="shifts of softmax",
-    text="softmax(q · (k + b)) → softmax(q · k)",
     exactness="reassociated",
     matches=_matches,
     example=_example,
-    others=(_with_a_mask, _of_distances),
-    refused=(_with_a_finite_mask, _bounded, _along_the_row, _returned, _of_a_layer),
+    others=(_with_a_mask, _with_masked_rows, _of_distances),
+    refused=(_with_a_finite_mask, _with_a_bounded_maximum, _bounded, _along_the_row, _returned, _of_a_layer),
 )

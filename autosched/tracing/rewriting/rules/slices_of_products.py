@@ -166,7 +166,6 @@ def _two_slices(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="slices of products",
-    text="(x @ w + b)[:, -1] → x[:, -1] @ w + b",
     exactness="same",
     matches=_matches,
     example=_example,

@@ -150,7 +150,6 @@ def _convolution(sizes: Sequence[int], size: int, step: int, spacing: int = 1, c
 
 RULE = Rule(
     name="strided convolutions",
-    text="conv(x, w, stride=s) → conv(space_to_depth(x, s), w')",
     exactness="reassociated",
     matches=_matches,
     example=lambda sizes: _convolution(sizes, size=3, step=2),

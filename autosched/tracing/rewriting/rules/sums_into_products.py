@@ -92,7 +92,6 @@ def _of_largest(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="sums into products",
-    text="sum over r of A_r·B_r → one product over r as well",
     exactness="reassociated",
     matches=_matches,
     example=_example,

@@ -61,7 +61,6 @@ def _of(constant: bool, sizes: Sequence[int], result: bool = False) -> list[Valu
 
 RULE = Rule(
     name="sums of constants",
-    text="x / norm(w) → norm(w) once",
     exactness="reassociated",
     matches=_matches,
     example=lambda sizes: _of(True, sizes),

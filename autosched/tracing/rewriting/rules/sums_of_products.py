@@ -57,7 +57,6 @@ def _relu_between(sizes: Sequence[int]) -> list[Value]:
 
 RULE = Rule(
     name="sums of products",
-    text="(A·B)·v → A·(B·v), A·B + A·C → A·(B + C), sum(A·B) → A·sum(B)",
     exactness="reassociated",
     matches=_matches,
     example=_example,

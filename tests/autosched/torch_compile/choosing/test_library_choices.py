@@ -167,7 +167,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Alternative | None]
     """In the place of logs: any kernels, whose products have the one choice of the list."""
     choices: list[Alternative | None] = [FASTER]
 
-    def kernels(traced: TracedFunction, target: Target, log: object) -> TracedKernel:
+    def kernels(traced: TracedFunction, target: Target, log: object, strict: bool = False) -> TracedKernel:
         traced = traced.for_target(target)
         made = untuned_kernels(traced.workloads, target)
         (choice,) = choices

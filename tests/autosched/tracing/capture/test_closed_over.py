@@ -67,7 +67,7 @@ NAMES: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "a closure": (closing_over(), {"bias"}),
     "an argument bound before": (functools.partial(lambda x, scale: x * scale, scale=SCALE), {"scale"}),
     "an attribute": (Scaled(), {"scale"}),
-    "no name": (lambda x: x + torch.tensor(2.0), {"constant_0"}),
+    "no name": (lambda x: x + torch.tensor([2.0, 1.0])[:1], {"constant_0"}),
 }
 
 

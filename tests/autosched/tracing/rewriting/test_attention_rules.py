@@ -152,6 +152,59 @@ def test_a_softmax_does_not_see_shifts_of_rows() -> None:
     torch.testing.assert_close(computed(cut)(x, rows), function(x, rows))
 
 
+SHOWN = torch.ones(8, 16, dtype=torch.bool).tril(6)
+INFINITE = torch.tensor(-torch.inf)
+# Functions of scores, with masks as people write them.
+MASKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "fill": lambda s: s.masked_fill(~SHOWN, -torch.inf),
+    "fill by a tensor": lambda s: s.masked_fill(~SHOWN, torch.tensor(-torch.inf)),
+    "choice": lambda s: torch.where(SHOWN, s, -torch.inf),
+    "choice of tensors": lambda s: torch.where(SHOWN, s, torch.full((1, 1), -torch.inf).expand(8, 16)),
+    "choice of a tensor like the scores": lambda s: torch.where(~SHOWN, torch.full_like(s, -torch.inf), s),
+    "sum": lambda s: s / 2 + torch.zeros(8, 16).masked_fill(~SHOWN, -torch.inf),
+    "sum of a triangle": lambda s: s + torch.full((8, 16), -torch.inf).triu(7),
+    "fills in float16": lambda s: s.half().masked_fill(~SHOWN, torch.tensor(-torch.inf)).float(),
+}
+NUMBERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "a finite fill": lambda s: s.masked_fill(~SHOWN, -1e4),
+    "a tensor that may change": lambda s: torch.where(SHOWN, s, INFINITE),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_masks_hide_no_shift(mask: str) -> None:
+    q, k, b = torch.randn(2, 8, 4), torch.randn(2, 16, 4), torch.randn(4)
+
+    def function(q: Tensor, k: Tensor, b: Tensor) -> Tensor:
+        return MASKS[mask](q @ (k + b).mT).softmax(-1)
+
+    cuts = cuts_by(SHIFTS, function, q, k, b)
+    assert cuts
+    torch.testing.assert_close(computed(cuts[0])(q, k, b), function(q, k, b), rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("mask", NUMBERS)
+def test_numbers_in_the_place_of_scores_show_a_shift(mask: str) -> None:
+    q, k, b = torch.randn(2, 8, 4), torch.randn(2, 16, 4), torch.randn(4)
+    assert not cuts_by(SHIFTS, lambda q, k, b: NUMBERS[mask](q @ (k + b).mT).softmax(-1), q, k, b)
+
+
+@pytest.mark.parametrize("kind", ["bool", "sum"])
+def test_masks_of_attention_with_rows_of_no_key_hide_no_shift(kind: str) -> None:
+    q, k, b, shown = torch.randn(2, 8, 4), torch.randn(2, 16, 4), torch.randn(4), SHOWN.clone()
+    shown[3] = False
+    mask = shown if kind == "bool" else torch.zeros(8, 16).masked_fill(~shown, -torch.inf)
+
+    def function(q: Tensor, k: Tensor, b: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k + b, k, attn_mask=mask)
+
+    cuts = cuts_by(SHIFTS, function, q, k, b, mask)
+    assert cuts
+    made = computed(cuts[0])(q, k, b, mask)
+    assert not made[:, 3].any()
+    torch.testing.assert_close(made, function(q, k, b, mask))
+
+
 def test_a_shift_that_hides_nan_is_refused_and_one_before_8_bits_stays() -> None:
     masked, shift = torch.zeros(5, 1), torch.randn(5, 1)
     masked[2] = -torch.inf

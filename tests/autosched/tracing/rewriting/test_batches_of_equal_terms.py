@@ -23,7 +23,7 @@ from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.rewriting.rules.batches_of_equal_terms import RULE
 from autosched.tracing.rewriting.terms import with_operands
 from autosched.tracing.values.values import Joined, Product, Value
-from rewritten_values import kernel_of, rewritten, right_alternatives
+from rewritten_values import kernel_of, rewritten, right_rewritings
 from rule_checks import matches, why_wrong
 from search_spaces.workloads.expressions.expression import add, call, mul
 
@@ -103,7 +103,7 @@ def products(results: Sequence[Value]) -> int:
 @pytest.mark.parametrize(("function", "x", "count"), LOOPS)
 def test_a_loop_has_as_many_products_as_its_body(function: Callable[..., Tensor], x: Tensor, count: int) -> None:
     with torch.no_grad():
-        found = right_alternatives(function, [x], "eager")
+        found = right_rewritings(function, [x], "eager")
     assert min(products(a.results) for a in found) == count
 
 
@@ -133,7 +133,7 @@ def test_kernels_of_batches_are_right(function: Callable[..., Tensor], x: Tensor
 
 
 def test_experts_with_weights_are_two_wide_products_where_sums_may_be_reordered() -> None:
-    found = right_alternatives(mixture, [X], "reassociate")[0]
+    found = right_rewritings(mixture, [X], "reassociate")[0]
     # The first one is also of the router, and the second one sums over all experts.
     assert products(found.results) == 2
     assert max(v.summed[0] for v in below(list(found.results)) if isinstance(v, Product)) == 4 * 24
@@ -149,7 +149,7 @@ def test_experts_with_weights_are_two_wide_products_where_sums_may_be_reordered(
     ],
 )
 def test_terms_that_would_have_to_be_copied_are_left(function: Callable[..., Tensor]) -> None:
-    found = right_alternatives(function, [X, torch.randn(8, 16)], "eager")
+    found = right_rewritings(function, [X, torch.randn(8, 16)], "eager")
     assert not any(rewrite.rule is RULE for a in found for rewrite in a.rewrites)
 
 
@@ -196,7 +196,7 @@ def experts(apart: bool) -> list[Value]:
 @pytest.mark.parametrize("apart", [True, False])
 def test_a_wrong_batch_is_caught(wrong: Callable[[Match], Match], apart: bool) -> None:
     assert why_wrong(RULE, experts(apart)) is None
-    planted = Rule("planted", "", "same", lambda equalities: map(wrong, RULE.matches(equalities)), lambda sizes: [])
+    planted = Rule("planted", "same", lambda equalities: map(wrong, RULE.matches(equalities)), lambda sizes: [])
     assert matches(planted, experts(apart))
     assert why_wrong(planted, experts(apart)) is not None
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autosched.tracing.fusion.regions import below
-from autosched.tracing.rewriting.alternatives import Alternative, Rewrite, alternative, alternatives, rewrites_of
 from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.evaluation import evaluated
 from autosched.tracing.rewriting.examples import leaf, pointwise
+from autosched.tracing.rewriting.rewritings import Rewrite, Rewriting, rewrites_of, rewritings, with_rewrites
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.values.values import Value
 from residues import Residues, are_equal
@@ -114,7 +114,7 @@ def test_every_class_has_its_terms_and_readers(made: Terms) -> None:
 @given(terms())
 def test_without_rewrites_results_have_the_same_elements(made: Terms) -> None:
     given_tensors, residues = residues_of(made.values, 0), Residues(rounded=True)
-    other = alternative(made.values, Equalities(made.values, _MOST), [])
+    other = with_rewrites(made.values, Equalities(made.values, _MOST), [])
     found = made.values if other is None else other.results
     for a, b in zip(
         evaluated(made.values, given_tensors, residues), evaluated(found, given_tensors, residues), strict=True
@@ -126,9 +126,9 @@ def test_without_rewrites_results_have_the_same_elements(made: Terms) -> None:
 def test_results_are_found_also_where_equalities_are_cyclic(made: Terms) -> None:
     """Merged terms of which one is computed from the other, in any way."""
     equalities = merged(made.values, made.merges)
-    rule = Rule("any", "", "same", lambda _: [], lambda _: [])
+    rule = Rule("any", "same", lambda _: [], lambda _: [])
     for pairs in (made.merges, [pair[::-1] for pair in made.merges]):
-        other = alternative(made.values, equalities, [Rewrite(rule, Match((pair,))) for pair in pairs])
+        other = with_rewrites(made.values, equalities, [Rewrite(rule, Match((pair,))) for pair in pairs])
         results = made.values if other is None else other.results
         # Finite, and each result in the class of the one that it is in the place of.
         equalities.add(below(results))
@@ -144,10 +144,10 @@ def growing(equalities: Equalities) -> list[Match]:
 @given(terms())
 @settings(max_examples=10, deadline=None)
 def test_what_rules_add_is_bounded(made: Terms) -> None:
-    rule = Rule("growing", "", "same", growing, lambda _: [])
+    rule = Rule("growing", "same", growing, lambda _: [])
     equalities, _ = rewrites_of(made.values, [rule] * 40)
     assert len(equalities) <= len(made.values) + 2000 + 2
-    for other in alternatives(made.values, [rule]):
+    for other in rewritings(made.values, [rule]):
         assert have_same_elements(other.results, made.values)
 
 
@@ -157,10 +157,10 @@ def exponential_of_negated(x: Value) -> Value:
 
 def rule_of(name: str, *pairs: tuple[Value, Value]) -> Rule:
     """A rule that knows some equal values once they are there."""
-    return Rule(name, "", "same", lambda known: [Match((p,)) for p in pairs if p[0] in known], lambda _: [])
+    return Rule(name, "same", lambda known: [Match((p,)) for p in pairs if p[0] in known], lambda _: [])
 
 
-def names(other: Alternative) -> str:
+def names(other: Rewriting) -> str:
     return " ".join(r.rule.name for r in other.rewrites)
 
 
@@ -168,9 +168,9 @@ def test_rules_are_tried_together_all_but_one_and_alone() -> None:
     leaves = [leaf(name, (2,)) for name in "abc"]
     results = [pointwise(exponential, each) for each in leaves]
     rules = [rule_of(each.name, (v, exponential_of_negated(each))) for v, each in zip(results, leaves, strict=True)]
-    assert [names(a) for a in alternatives(results, rules)] == ["a b c", "b c", "a c", "a b", "a", "b", "c"]
+    assert [names(a) for a in rewritings(results, rules)] == ["a b c", "b c", "a c", "a b", "a", "b", "c"]
     # Of two rules one is all but the other.
-    assert [names(a) for a in alternatives(results, rules[:2])] == ["a b", "b", "a"]
+    assert [names(a) for a in rewritings(results, rules[:2])] == ["a b", "b", "a"]
 
 
 def test_a_rewrite_that_undoes_another_is_not_taken() -> None:
@@ -179,12 +179,12 @@ def test_a_rewrite_that_undoes_another_is_not_taken() -> None:
     written, outer, inner = pointwise(exponential, a), pointwise(negated, pointwise(negated, a)), pointwise(negated, b)
     there, back = rule_of("there", (written, outer)), rule_of("back", (inner, a))
     around = rule_of("around", (outer, pointwise(exponential, inner)))
-    assert [names(a) for a in alternatives([written], [there, around])] == ["around", "there"]
-    assert [names(a) for a in alternatives([written], [there, around, back])] == ["there"]
+    assert [names(a) for a in rewritings([written], [there, around])] == ["around", "there"]
+    assert [names(a) for a in rewritings([written], [there, around, back])] == ["there"]
 
 
 def test_equal_alternatives_are_one() -> None:
     a = leaf("a", (2,))
     written = pointwise(exponential, a)
     same = [rule_of(name, (written, exponential_of_negated(a))) for name in "ab"]
-    assert len(alternatives([written], same)) == 1
+    assert len(rewritings([written], same)) == 1

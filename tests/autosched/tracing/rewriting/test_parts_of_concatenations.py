@@ -7,7 +7,7 @@ from torch import Tensor
 
 from autosched.tracing.fusion.regions import below
 from autosched.tracing.values.values import Joined
-from rewritten_values import right_alternatives
+from rewritten_values import right_rewritings
 
 
 def test_a_split_concatenation_is_not_concatenated() -> None:
@@ -16,10 +16,10 @@ def test_a_split_concatenation_is_not_concatenated() -> None:
         return first.exp() @ second
 
     inputs = [torch.randn(8, 8), torch.randn(8, 4)]
-    found = right_alternatives(function, inputs, "eager")[0]
+    found = right_rewritings(function, inputs, "eager")[0]
     assert not any(isinstance(v, Joined) for v in below(found.results))
 
 
 def test_a_part_across_two_stays_one_of_the_whole() -> None:
     inputs = [torch.randn(8, 8), torch.randn(8, 4)]
-    assert not right_alternatives(lambda x, y: torch.cat([x, y], 1)[:, 4:10].exp(), inputs, "eager")
+    assert not right_rewritings(lambda x, y: torch.cat([x, y], 1)[:, 4:10].exp(), inputs, "eager")

@@ -1,4 +1,4 @@
-"""Random functions with shared operands: every alternative has the same elements, and kernels compute it."""
+"""Random functions with shared operands: every rewriting has the same elements, and kernels compute it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from autosched.backends.spaces import why_no_schedule
 from autosched.machine import devices
 from autosched.tracing import TracedKernel
 from autosched.tracing.capture.capture import Numerics, capture
-from autosched.tracing.rewriting.alternatives import alternatives
 from autosched.tracing.rewriting.evaluation import NotEvaluatedError, Reals, evaluated
+from autosched.tracing.rewriting.rewritings import rewritings
 from autosched.tracing.rewriting.rules import rules_for
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import translate
@@ -63,7 +63,7 @@ def test_evaluation_agrees_with_pytorch() -> None:
 
 
 def compared(results: Sequence[Value], tensors: dict[Value, Tensor], numerics: Numerics) -> int:
-    """The number of alternatives, each compared with the function in float64: only what no rounding explains counts.
+    """The number of rewritings, each compared with the function in float64: only what no rounding explains counts.
 
     Roundings to narrower types are left out on both sides, so that all rewrites are identities but for those of
     float64 itself.
@@ -72,7 +72,7 @@ def compared(results: Sequence[Value], tensors: dict[Value, Tensor], numerics: N
         right = evaluated(results, tensors, Reals())
     except NotEvaluatedError:
         return 0
-    others = alternatives(results, rules_for(numerics))
+    others = rewritings(results, rules_for(numerics))
     for other in others:
         for a, b in zip(right, evaluated(other.results, tensors, Reals()), strict=True):
             both = torch.ones_like(a, dtype=torch.bool) if numerics == "eager" else a.isfinite() & b.isfinite()
@@ -81,7 +81,7 @@ def compared(results: Sequence[Value], tensors: dict[Value, Tensor], numerics: N
 
 
 @pytest.mark.parametrize("special", [False, True])
-def test_alternatives_of_random_functions_have_the_same_elements(special: bool) -> None:
+def test_rewritings_of_random_functions_have_the_same_elements(special: bool) -> None:
     found = 0
     for seed in SEEDS:
         values = Values.of(seed)

@@ -101,7 +101,7 @@ def rule_of(apply: Callable[[Value], Value | None], exactness: Exactness = "reas
         pairs = ((value, apply(value)) for value in equalities.terms())
         return [Match(((value, made),)) for value, made in pairs if made is not None]
 
-    return Rule("planted", "", exactness, found, lambda sizes: [])
+    return Rule("planted", exactness, found, lambda sizes: [])
 
 
 def square(name: str) -> Leaf:

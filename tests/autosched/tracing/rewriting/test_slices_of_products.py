@@ -17,7 +17,7 @@ from autosched.tracing.rewriting.digits import placed_digit
 from autosched.tracing.rewriting.examples import leaf
 from autosched.tracing.values.values import Product
 from autosched.tracing.values.views import Placement
-from rewritten_values import kernel_of, rewritten, right_alternatives
+from rewritten_values import kernel_of, rewritten, right_rewritings
 
 X, W, B = torch.randn(2, 16, 32), torch.randn(24, 32), torch.randn(24)
 
@@ -55,7 +55,7 @@ def products(results: Any) -> list[tuple[int, ...]]:
 def test_products_have_no_more_rows_and_columns_than_are_read(
     function: Callable[..., Tensor], shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
-    found = right_alternatives(function, [t.to(dtype) for t in (X, W, B)], "eager")[0]
+    found = right_rewritings(function, [t.to(dtype) for t in (X, W, B)], "eager")[0]
     assert products(found.results)[-1] == shape
 
 
@@ -68,7 +68,7 @@ def test_products_have_no_more_rows_and_columns_than_are_read(
     ],
 )
 def test_a_product_that_is_needed_whole_is_left(function: Callable[..., Tensor]) -> None:
-    assert not right_alternatives(function, [X, W, B], "eager")
+    assert not right_rewritings(function, [X, W, B], "eager")
 
 
 VIEWS: list[Callable[[Tensor], Tensor]] = [
@@ -117,7 +117,7 @@ def test_a_last_block_is_computed_for_the_last_position_alone() -> None:
 
 def test_convolutions_are_of_the_images_that_are_read() -> None:
     images, weight = torch.randn(5, 3, 8, 8), torch.randn(4, 3, 3, 3)
-    found = right_alternatives(lambda x, w: F.conv2d(x, w, padding=1)[:2].relu(), [images, weight], "eager")[0]
+    found = right_rewritings(lambda x, w: F.conv2d(x, w, padding=1)[:2].relu(), [images, weight], "eager")[0]
     assert [shape[0] for shape in products(found.results)] == [2]
-    (rows,) = right_alternatives(lambda x, w: F.conv2d(x, w, padding=1)[:, :, 2:].relu(), [images, weight], "eager")
+    (rows,) = right_rewritings(lambda x, w: F.conv2d(x, w, padding=1)[:, :, 2:].relu(), [images, weight], "eager")
     assert products(rows.results) == [(5, 4, 6, 8)]

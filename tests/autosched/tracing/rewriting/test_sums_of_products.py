@@ -11,9 +11,9 @@ from torch import Tensor
 
 import autosched
 from autosched.tracing.fusion.regions import below
-from autosched.tracing.rewriting.alternatives import Alternative
+from autosched.tracing.rewriting.rewritings import Rewriting
 from autosched.tracing.values.values import Prepared, Product, Reduced
-from rewritten_values import kernel_of, rewritten, right_alternatives
+from rewritten_values import kernel_of, rewritten, right_rewritings
 
 Function = Callable[..., Tensor]
 # Of weights (n, k) = (128, 96) and batches (2, 64, 96).
@@ -49,15 +49,15 @@ def inputs_of(shapes: list[tuple[int, ...]], dtype: torch.dtype = torch.float32)
     return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
 
 
-def products(alternative: Alternative) -> int:
-    return sum(isinstance(v, Product) for v in below(alternative.results))
+def products(made: Rewriting) -> int:
+    return sum(isinstance(v, Product) for v in below(made.results))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("case", REASSOCIATED)
 def test_a_sum_of_products_in_the_cheapest_order_is_the_same_in_exact_arithmetic(case: str, dtype: torch.dtype) -> None:
     function, shapes, left = REASSOCIATED[case]
-    found = right_alternatives(function, inputs_of(shapes, dtype), "reassociate")
+    found = right_rewritings(function, inputs_of(shapes, dtype), "reassociate")
     assert [r.rule.name for r in found[0].rewrites] == ["sums of products"]
     assert products(found[0]) == left
 
@@ -72,7 +72,7 @@ def test_a_sum_of_products_in_the_cheapest_order_is_the_same_in_exact_arithmetic
     ],
 )
 def test_what_promises_nothing_is_left(function: Function, shapes: list[tuple[int, ...]]) -> None:
-    assert not right_alternatives(function, inputs_of(shapes), "reassociate")
+    assert not right_rewritings(function, inputs_of(shapes), "reassociate")
 
 
 def test_a_product_that_is_read_elsewhere_is_not_computed_twice() -> None:
@@ -80,12 +80,12 @@ def test_a_product_that_is_read_elsewhere_is_not_computed_twice() -> None:
         product = a @ b
         return product.relu().sum(1) + product @ v
 
-    assert not right_alternatives(function, inputs_of([(64, 96), (96, 128), N]), "reassociate")
+    assert not right_rewritings(function, inputs_of([(64, 96), (96, 128), N]), "reassociate")
 
 
 def test_sums_keep_their_order_where_numerics_are_eager() -> None:
     function, shapes, _ = REASSOCIATED["a product and a vector"]
-    assert not right_alternatives(function, inputs_of(shapes), "eager")
+    assert not right_rewritings(function, inputs_of(shapes), "eager")
 
 
 def lora(x: Tensor, w: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -94,11 +94,11 @@ def lora(x: Tensor, w: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 def test_adapters_of_low_rank_are_added_to_their_constant_weight() -> None:
     inputs = inputs_of([X, (96, 96), (4, 96), (96, 4)])
-    first = right_alternatives(lora, inputs, "fold", static=(1, 2, 3))[0]
+    first = right_rewritings(lora, inputs, "fold", static=(1, 2, 3))[0]
     assert [r.rule.name for r in first.rewrites] == ["constants of products"]
     assert products(first) == 1
     assert any(isinstance(v, Prepared) for v in below(first.results))
-    assert not right_alternatives(lora, inputs, "fold")
+    assert not right_rewritings(lora, inputs, "fold")
 
 
 def test_constants_whose_product_is_much_larger_stay_apart() -> None:
@@ -106,8 +106,8 @@ def test_constants_whose_product_is_much_larger_stay_apart() -> None:
         return F.linear(F.linear(x, a), b)
 
     small = inputs_of([(4, 512), (8, 512), (512, 8)])
-    assert not right_alternatives(function, small, "fold", static=(1, 2))
-    assert right_alternatives(function, inputs_of([(4, 96), (96, 96), (96, 96)]), "fold", static=(1, 2))
+    assert not right_rewritings(function, small, "fold", static=(1, 2))
+    assert right_rewritings(function, inputs_of([(4, 96), (96, 96), (96, 96)]), "fold", static=(1, 2))
 
 
 @pytest.mark.parametrize("case", ["a product and a vector", "a common right factor", "linear attention"])
@@ -128,7 +128,7 @@ def gates(x: Tensor, h: Tensor, w: Tensor, u: Tensor, b: Tensor) -> Tensor:
 
 def test_products_of_one_sum_have_one_accumulator() -> None:
     inputs = inputs_of([(4, 2, 32), (4, 2, 24), (48, 32), (48, 24), (48,)], torch.bfloat16)
-    found = right_alternatives(gates, inputs, "reassociate", static=(2, 3, 4))[0]
+    found = right_rewritings(gates, inputs, "reassociate", static=(2, 3, 4))[0]
     assert products(found) == 1
     exact = gates(*(x.double() for x in inputs))
     limit = 1.5 * (gates(*inputs) - exact).abs().max() + 2**-8 * exact.abs().max()
@@ -141,5 +141,5 @@ def test_sums_within_products_are_no_products_themselves() -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
         return F.linear(x, w).sum(-1)
 
-    found = right_alternatives(function, inputs_of([X, W]), "reassociate")[0]
+    found = right_rewritings(function, inputs_of([X, W]), "reassociate")[0]
     assert sum(isinstance(v, Reduced) for v in below(found.results)) == 2

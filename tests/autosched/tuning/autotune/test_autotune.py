@@ -255,3 +255,26 @@ def test_what_was_measured_before_ctrl_c_is_in_the_log(log: Path) -> None:
         autosched.autotune(space=space, key=["n"], log=log)(FakeKernel(interrupted))[(1,)](x, out, n)
     assert [r.measurement.status for r in records(log)] == ["ok", "ok"]
     assert torch.equal(out, torch.zeros(n))
+
+
+def test_strict_takes_the_winner_of_a_log_and_neither_searches_nor_guesses(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, out, n = tensors()
+    strict = autosched.autotune(space=SCALE, key=["n"], log=log, strict=True)(FakeKernel(scale))
+    with pytest.raises(InputError, match=rf"strict: scale n={n} .*{log.name}, which does not exist; no record is"):
+        strict[(1,)](x, out, n)
+    autosched.autotune(space=SCALE, key=["n"], log=log, trials=2)(FakeKernel(scale))[(1,)](x, out, n)
+    with pytest.raises(InputError, match=r"has 2 of 8 trials, or no finals: its search was not finished"):
+        strict[(1,)](x, out, n)
+    autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(scale))[(1,)](x, out, n)
+    before = len(records(log))
+    strict[(1,)](x, out, n)
+    assert strict.best_config.kwargs == {"BLOCK": 128}
+    with pytest.raises(InputError, match=rf"the nearest record \(scale n={n} .*\) differs in n: {n}, wanted {n // 2}"):
+        strict.warmup(x[: n // 2], out[: n // 2], n // 2, grid=(1,))
+    monkeypatch.setenv("AUTOSCHED_STRICT", "1")
+    by_environment = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(scale))
+    with pytest.raises(InputError, match="without strict the call tunes it"):
+        by_environment[(1,)](x[: n // 2], out[: n // 2], n // 2)
+    assert len(records(log)) == before

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autosched.reporting.verdicts import Verdict, against_library, against_recorded, of_change
 from tuning_logs.certificate import Ratio
+from tuning_logs.several.verdicts import Verdict, against_library, against_recorded, of_change
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Alternatives of a function: its results computed in other ways, by rewrites that go together."""
+"""Rewritings of a function: its results computed in other ways, by rewrites that go together."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from autosched.tracing.rewriting.equalities import Equalities
 from autosched.tracing.rewriting.preparing import with_prepared
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.rewriting.terms import Operations, numbered, with_operands
+from autosched.tracing.rewriting.texts import formulas
 from autosched.tracing.translation.translate import DefectWarning
 from autosched.tracing.values.values import Leaf, Value, View
 
@@ -41,14 +42,15 @@ class Rewrite:
         return tuple(own or dict.fromkeys(line for each in self.needs for line in each.lines))
 
     def __str__(self) -> str:
-        """`norm into product (model.py:7: y = norm(x) @ w): before → after`."""
-        (before, _), *_ = self.match.pairs
+        """`norm into product (model.py:7: y = norm(x) @ w): before → after` of its first value."""
+        (before, after), *_ = self.match.pairs
         first, *others = self.lines or [f"{list(before.shape)} {before.dtype}"]
-        return f"{self.rule.name} ({first}{f', and {len(others)} more' * bool(others)}): {self.rule.text}"
+        place = f"{first}{f', and {len(others)} more' * bool(others)}"
+        return f"{self.rule.name} ({place}): {formulas(before, after)}"
 
 
 @dataclass(frozen=True, eq=False)
-class Alternative:
+class Rewriting:
     """Results computed with these rewrites, in the order of the given ones; each has made something that is left."""
 
     results: tuple[Value, ...]
@@ -96,7 +98,7 @@ def _matches(rule: Rule, equalities: Equalities) -> list[Match]:
         return []
 
 
-def alternative(results: Sequence[Value], equalities: Equalities, rewrites: Sequence[Rewrite]) -> Alternative | None:
+def with_rewrites(results: Sequence[Value], equalities: Equalities, rewrites: Sequence[Rewrite]) -> Rewriting | None:
     """The results with these rewrites, less those that need what they replace; None where that changes nothing."""
     replaced: dict[int, Value] = {}
     used: dict[int, Rewrite] = {}
@@ -116,7 +118,7 @@ def alternative(results: Sequence[Value], equalities: Equalities, rewrites: Sequ
     if all(a is b for a, b in zip(found, results, strict=True)):
         return None
     left = {used[n] if n in used else makers.get(equalities.oldest(n)) for n in made}
-    return Alternative(found, tuple(rewrite for rewrite in rewrites if rewrite in left))
+    return Rewriting(found, tuple(rewrite for rewrite in rewrites if rewrite in left))
 
 
 @dataclass(frozen=True)
@@ -167,12 +169,12 @@ def _memory_of(result: Value) -> Value:
     return _memory_of(result.argument) if isinstance(result, View) else result
 
 
-def alternatives(
+def rewritings(
     results: Sequence[Value],
     rules: Sequence[Rule],
     why_refused: Callable[[Rewrite], str | None] = lambda _: None,
     laid_out: bool = False,
-) -> list[Alternative]:
+) -> list[Rewriting]:
     """Other ways to compute the results: with all rewrites, with those of all rules but one, and of each rule alone.
 
     `why_refused`: of a rewrite that is not to be used, nor what is made of it. `laid_out`: the results are where
@@ -184,8 +186,8 @@ def alternatives(
     given = set(below(results))
     known: dict[Hashable, int] = {}
     written = numbered(results, known)
-    different: dict[tuple[int, ...], Alternative] = {}
-    for made in (alternative(results, equalities, each) for each in _together(found)):
+    different: dict[tuple[int, ...], Rewriting] = {}
+    for made in (with_rewrites(results, equalities, each) for each in _together(found)):
         if made is not None and (numbers := numbered(made.results, known)) != written:
             different.setdefault(numbers, made)
     return [replace(a, results=with_prepared(a.results, given)) for a in different.values()]

@@ -1,4 +1,4 @@
-"""Functions computed in other ways: every alternative's kernels compute what the function does."""
+"""Functions computed in other ways: every rewriting's kernels compute what the function does."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from autosched.tracing.callables.identity import key_of
 from autosched.tracing.callables.preparation import Preparation
 from autosched.tracing.callables.stored import as_bytes, from_bytes
 from autosched.tracing.fusion.partition import Step
-from autosched.tracing.rewriting.alternatives import alternatives
 from autosched.tracing.rewriting.evaluation import prepared
 from autosched.tracing.rewriting.examples import leaf, pointwise
+from autosched.tracing.rewriting.rewritings import rewritings
 from autosched.tracing.rewriting.rule import Match, Rule
 from autosched.tracing.values.values import Fallback, Joined, Prepared, Value
 from program_check import places
@@ -299,7 +299,7 @@ def test_rewrites_whose_cost_is_far_above_the_least_are_named_and_not_measured()
     found = traced.worth_measuring
     assert not any(cut.rewrites for cut in found.cuts)
     (text,) = found.refused
-    assert text.startswith("refused: products of one operand (test_alternatives.py:")
+    assert text.startswith("refused: products of one operand (test_rewritings.py:")
     assert text.endswith("estimated at 5.00 of the least cost")
 
 
@@ -319,7 +319,7 @@ def times(x: Value, number: float) -> Value:
     return pointwise(lambda e: mul(e, Literal(number)), x)
 
 
-def test_alternatives_of_equal_terms_are_listed_once() -> None:
+def test_rewritings_of_equal_terms_are_listed_once() -> None:
     """A value that is replaced as a whole, whether or not it is replaced within as well."""
     x = leaf("x", (4,))
     inner = times(x, 0.5)
@@ -327,9 +327,8 @@ def test_alternatives_of_equal_terms_are_listed_once() -> None:
     other = pointwise(lambda e: div(e, Literal(2.0)), x)
     pairs = (outer, times(x, 2.0)), (inner, other)
     rules = [
-        Rule(f"rule {n}", "", "same", lambda _, pair=pair: [Match((pair,))], lambda _: [])
-        for n, pair in enumerate(pairs)
+        Rule(f"rule {n}", "same", lambda _, pair=pair: [Match((pair,))], lambda _: []) for n, pair in enumerate(pairs)
     ]
-    whole, within = alternatives([outer], rules)
+    whole, within = rewritings([outer], rules)
     assert whole.results[0].operands == (x,)
     assert within.results[0].operands[0] is not inner

@@ -37,7 +37,7 @@ def of_change(change: Ratio, itself: Ratio | None, reason: str) -> tuple[Verdict
         near = change.low >= 1 / (1 + _NARROW) and change.high <= 1 + _NARROW
         return ("same" if near else "ambiguous"), reason
     if itself is not None and max(change.value, 1 / change.value) <= max(itself.high, 1 / itself.low):
-        return "ambiguous", f"{reason}; the kernel by itself is {_text(itself)} here"
+        return "ambiguous", f"{reason}; the kernel by itself is {_text(itself)}"
     return ("faster" if change.value > 1 else "slower"), reason
 
 
