@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from autosched.kernels.kernel import Kernel
     from autosched.machine.devices import cpu_target
     from autosched.measuring import LocalMeasurer, Measurer, close
+    from autosched.measuring.fleet.fleet import fleet
     from autosched.replaying.predictions import Prediction, Predictions
     from autosched.replaying.replay import StaleRecordWarning, replay
     from autosched.reporting.html.report import report
@@ -111,6 +112,7 @@ __all__ = [
     "explain",
     "export",
     "export_model",
+    "fleet",
     "ops",
     "predict",
     "register",
@@ -130,6 +132,7 @@ _HOMES = {
     "autosched.kernels.kernel": "Kernel",
     "autosched.machine.devices": "cpu_target",
     "autosched.measuring": "LocalMeasurer Measurer close",
+    "autosched.measuring.fleet.fleet": "fleet",
     "autosched.replaying.predictions": "Prediction Predictions",
     "autosched.replaying.replay": "StaleRecordWarning replay",
     "autosched.reporting.html.report": "report",

@@ -32,6 +32,7 @@ _SUFFIXES = {"cuda": ".cu", "triton": ".py", "llvm": ".ll", "standalone": ".py"}
 
 # Files that take longest, and those that mostly wait: begun first, so that no worker is left with one at the end.
 _FIRST = (
+    "test_cluster.py",
     "test_killed_tuner.py",
     "test_gluon_printer.py",
     "test_session.py",

@@ -87,7 +87,8 @@ class Measurement:
     device's slowdown during the repeats relative to its best (1: undisturbed): latencies are as measured, disturbed or
     not. `device` is the GPU's state at the time, from NVML. `library_s` are the vendor library's latencies in rounds
     with the winner of finals, and `beside_library_s` the winner's own; records of earlier versions have no such rounds,
-    but the library's latencies in those of `latencies_s`.
+    but the library's latencies in those of `latencies_s`. `card` is the one of a fleet that measured: its UUID, or on
+    CPUs the node.
 
     Alternatives within compiled models, each None where none was timed: `library`, a library's one call, timed against
     the kernel alone; `rival`, another kernel of the log, by the fingerprint of its source (its own in the record of a
@@ -115,6 +116,7 @@ class Measurement:
     rival: Alternative | None = None
     early: Alternative | None = None
     cuts: tuple[Alternative, ...] = ()
+    card: str = ""
     certificate: Certificate | None = None
 
     def __post_init__(self) -> None:
@@ -179,6 +181,8 @@ class Measurement:
         data |= {name: found.to_json() for name in ALTERNATIVES if (found := getattr(self, name)) is not None}
         if self.cuts:
             data["cuts"] = [cut.to_json() for cut in self.cuts]
+        if self.card:
+            data["card"] = encodable(self.card)
         if self.certificate:
             data["certificate"] = self.certificate.to_json()
         if self.detail:
@@ -223,6 +227,7 @@ class Measurement:
             rival=_alternative(given, "rival"),
             early=_alternative(given, "early"),
             cuts=_cuts(given),
+            card=text(given.get("card", ""), "card"),
             certificate=Certificate.from_json(given["certificate"]) if "certificate" in given else None,
             timing=given.get("timing", "full"),
             device=DeviceState.from_json(given["device"]) if "device" in given else None,

@@ -27,6 +27,7 @@ from search_spaces.workloads.activations import CHAIN_LINKS
 from search_spaces.workloads.dtypes import FLOATS
 
 if TYPE_CHECKING:
+    from autosched.measuring.fleet.fleet import Fleet
     from autosched.tuning.searching.preparation import Trials
     from autosched.tuning.searching.sources import OtherLogs
 
@@ -84,6 +85,12 @@ TargetName = Annotated[
     str | None,
     typer.Option(
         "--target", help="Such as cpu, cuda or h200 (see `autosched targets`); by default the GPU or CPU that is here."
+    ),
+]
+FleetAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--fleet", metavar="ADDRESS", help="Measure on a Ray cluster: its address, or auto for the one that is here."
     ),
 ]
 Threads = Annotated[int | None, typer.Option(help="Threads that a CPU kernel uses; by default one.")]
@@ -207,6 +214,19 @@ def chosen_target(name: str | None, threads: int | None) -> Target:
     if target.kind != "cpu":
         raise InputError(f"--threads {threads} is for CPUs; the target is {target.device}")
     return devices.cpu_target(threads)
+
+
+def chosen_fleet(address: str | None) -> Fleet | None:
+    """The fleet at an address; None to measure on this machine.
+
+    Raises:
+        InputError: there is no cluster.
+    """
+    if address is None:
+        return None
+    from autosched.measuring.fleet.fleet import fleet
+
+    return fleet(address)
 
 
 def printed_target(name: str | None, threads: int | None) -> Target:

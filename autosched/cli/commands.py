@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import autosched
-from autosched.cli import bench, kernels, logs, models, trust
+from autosched.cli import bench, fleet, kernels, logs, models, trust
 from autosched.cli.arguments import (
     INTERRUPTED,
     OPERATORS_EPILOG,
@@ -20,6 +20,7 @@ from autosched.cli.arguments import (
     Cold,
     Commands,
     CostModelName,
+    FleetAddress,
     HistoryPaths,
     LogPath,
     Operator,
@@ -31,6 +32,7 @@ from autosched.cli.arguments import (
     TargetName,
     Threads,
     TrialsText,
+    chosen_fleet,
     chosen_history,
     chosen_target,
     chosen_trials,
@@ -71,6 +73,7 @@ app = typer.Typer(
 app.add_typer(bench.app, name="bench")
 app.add_typer(logs.app, name="log")
 app.add_typer(model_app, name="model")
+app.add_typer(fleet.app, name="fleet")
 
 
 def _print_version(wanted: bool) -> None:
@@ -104,6 +107,7 @@ def tune_command(
     seconds: Seconds = None,
     target: TargetName = None,
     threads: Threads = None,
+    fleet_address: FleetAddress = None,
     strategy: StrategyName = "evolutionary",
     cost_model: CostModelName = "xgboost",
     seed: Seed = 0,
@@ -132,6 +136,7 @@ def tune_command(
     deadline = Deadline.after(seconds)
     out = console()
     op = workload(operator, sizes)
+    measurer = chosen_fleet(fleet_address)
     device = chosen_target(target, threads) if threads is not None else target
     search = prepare(
         op,
@@ -143,12 +148,13 @@ def tune_command(
         log=log,
         policy=policy,
         backend=backend,
+        measured_elsewhere=measurer is not None,
         sources=Sources.of(chosen_history(history, cold)),
     )
     say(out, *search.space.remarks)
     try:
         with progress_display(out) as search.on_progress:
-            result = run(search, deadline=deadline)
+            result = run(search, measurer, deadline)
     except KeyboardInterrupt:
         say(out, f"stopped; every trial that had ended is in {search.log.path}")
         raise typer.Exit(INTERRUPTED) from None

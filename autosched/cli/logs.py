@@ -13,6 +13,7 @@ import typer
 
 from autosched.cli.arguments import LogPath, console
 from autosched.cli.log_files import diff_command, export_table, import_command, merge_command
+from autosched.cli.shared_store import pull_command, push_command
 from autosched.machine.policies import policy_text
 from autosched.replaying.arguments import log_path
 from autosched.tuning.effort import WorkSeconds
@@ -27,6 +28,8 @@ app = typer.Typer(no_args_is_help=True, help="Look into a tuning log; merge, com
 app.command("merge")(merge_command)
 app.command("diff")(diff_command)
 app.command("import")(import_command)
+app.command("pull")(pull_command)
+app.command("push")(push_command)
 
 # A task: workload, target and timing policy. Records of different tasks are never ranked together.
 _Key = tuple[str, str, str]

@@ -12,10 +12,12 @@ import typer
 import autosched
 from autosched.cli.arguments import (
     Cubins,
+    FleetAddress,
     LogPath,
     Seconds,
     TargetName,
     TrialsText,
+    chosen_fleet,
     chosen_target,
     chosen_trials,
     console,
@@ -43,6 +45,7 @@ def tune_model_command(
     threads: Annotated[
         int | None, typer.Option(help="Threads that CPU kernels use; by default as many as PyTorch has.")
     ] = None,
+    fleet_address: FleetAddress = None,
     log: LogPath = None,
     backward: Annotated[bool, typer.Option("--backward", help="The graphs of training instead of inference.")] = False,
     numerics: Annotated[
@@ -68,6 +71,7 @@ def tune_model_command(
             trials=chosen_trials(trials),
             seconds=seconds,
             log=log,
+            measurer=chosen_fleet(fleet_address),
             backward=backward,
             numerics=cast(Any, numerics),
             on_progress=show,

@@ -15,6 +15,7 @@ from autosched.cli.arguments import (
     BackendName,
     Cold,
     CostModelName,
+    FleetAddress,
     HistoryPaths,
     LogPath,
     Only,
@@ -25,11 +26,13 @@ from autosched.cli.arguments import (
     TargetName,
     Threads,
     TrialsText,
+    chosen_fleet,
     chosen_history,
     chosen_names,
     chosen_target,
     chosen_trials,
     console,
+    printed_target,
 )
 from autosched.tuning.progress import OnProgress, progress_display
 from autosched.tuning.terminal import say
@@ -62,6 +65,7 @@ def tune_many_command(
     only: Only = None,
     target: TargetName = None,
     threads: Threads = None,
+    fleet_address: FleetAddress = None,
     strategy: StrategyName = "evolutionary",
     cost_model: CostModelName = "xgboost",
     seed: Seed = 0,
@@ -80,7 +84,8 @@ def tune_many_command(
     autosched tune-many gemm --only square-512,odd-1000 --weight odd-1000=8 --trials 300
     ```
     """
-    device = chosen_target(target, threads)
+    measurer = chosen_fleet(fleet_address)
+    device = chosen_target(target, threads) if measurer is None else printed_target(target, threads)
     cases = _read(suite, device).only(chosen_names(only)).cases
     weighed = _weights(weights or (), [case.name for case in cases])
     given = [(op, weighed[case.name]) for case in cases if (op := _traced(case)) is not None]
@@ -96,6 +101,7 @@ def tune_many_command(
             log=log,
             policy=policy,
             backend=backend,
+            measurer=measurer,
             history=chosen_history(history, cold),
             on_progress=show,
         )

@@ -43,6 +43,12 @@ class Nvml(Protocol):
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object: ...
 
+    def nvmlDeviceGetCount(self) -> int: ...
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> object: ...
+
+    def nvmlDeviceGetName(self, handle: object) -> str | bytes: ...
+
     def nvmlDeviceGetClockInfo(self, handle: object, type: int) -> int: ...
 
     def nvmlDeviceGetTemperature(self, handle: object, sensor: int) -> int: ...
@@ -117,6 +123,25 @@ def device_uuid() -> str | None:
         return None
     uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
     return uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+
+
+def listed_gpus(nvml: Nvml | None = None) -> list[str]:
+    """The names of all GPUs of this machine, also of those that this process may not use; none without a driver."""
+    library = nvml or _pynvml()
+    if library is None:
+        return []
+    try:
+        library.nvmlInit()
+    except library.NVMLError:
+        return []
+    try:
+        handles = map(library.nvmlDeviceGetHandleByIndex, range(library.nvmlDeviceGetCount()))
+        # Older bindings give bytes.
+        return [name if isinstance(name, str) else name.decode() for name in map(library.nvmlDeviceGetName, handles)]
+    except library.NVMLError:
+        return []
+    finally:
+        _shut_down(library)
 
 
 def _pynvml() -> Nvml | None:

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+from autosched.backends.backend import Artefact
 from autosched.backends.environment import environment
 from autosched.machine.devices import resolve
 from autosched.machine.policies import Policy, check_timing
@@ -148,9 +149,15 @@ class LocalMeasurer:
             self._end_search()
 
     def submit(
-        self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+        self,
+        workload: Workload,
+        schedules: Sequence[Schedule],
+        *,
+        policy: Policy = "cold",
+        seed: int = 0,
+        artefact: Artefact | None = None,
     ) -> list[Future[Measurement]]:
-        """A future for every schedule.
+        """A future for every schedule; with an `artefact`, theirs, nothing is compiled.
 
         Raises:
             InputError: a schedule is not bound to a search space; no such policy, or the target lacks it; or the
@@ -158,7 +165,7 @@ class LocalMeasurer:
             TargetUnavailableError: the worker processes do not start, or the workload does not fit on the device; the
                 futures of earlier submissions raise it, too.
         """
-        return self._submit(self._trials(Task(workload, policy), schedules), seed)
+        return self._submit(self._trials(Task(workload, policy), schedules, artefact=artefact), seed)
 
     def measure(
         self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
@@ -230,11 +237,13 @@ class LocalMeasurer:
         self._wake.close()
         self._woken.close()
 
-    def _trials(self, task: Task, schedules: Sequence[Schedule], afresh: bool = False) -> list[Trial]:
+    def _trials(
+        self, task: Task, schedules: Sequence[Schedule], afresh: bool = False, artefact: Artefact | None = None
+    ) -> list[Trial]:
         """A trial for each; InputError for a schedule that is not bound, before any of them starts."""
         check_timing(task.policy, self._target)
         self._check_usable()
-        return [Trial(task, schedule, schedule.program, afresh) for schedule in schedules]
+        return [Trial(task, schedule, schedule.program, afresh, artefact) for schedule in schedules]
 
     def _submit(self, trials: Sequence[Trial], seed: int) -> list[Future[Measurement]]:
         with self._lock:

@@ -80,6 +80,20 @@ Measurer = MeasurerOf[Workload]
 
 
 @runtime_checkable
+class Measurers(Protocol):
+    """Measurers of several targets, such as those of a fleet, opened as searches need them."""
+
+    def session(self, target: Target) -> AbstractContextManager[Measurer]:
+        """The measurer of a target, reserved for one search while the block lasts.
+
+        Raises:
+            InputError: it is in use already.
+            TargetUnavailableError: there is none.
+        """
+        ...
+
+
+@runtime_checkable
 class Reservable(Protocol):
     """A measurer on this machine that serves one search at a time; its right kernels are right here, too."""
 

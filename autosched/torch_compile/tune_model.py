@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from autosched.machine import devices
 from autosched.machine.deadline import Deadline
+from autosched.measuring.measurer import Measurer, Measurers
 from autosched.torch_compile.backend import GraphFunction, by_graphs, compiled_once
 from autosched.torch_compile.composition import boxed
 from autosched.torch_compile.graph_compiler import GraphCompiler
@@ -46,6 +47,7 @@ def tune_model(
     log: str | os.PathLike[str] | None = None,
     backward: bool = False,
     numerics: Numerics = DEFAULT_NUMERICS,
+    measurer: Measurer | Measurers | None = None,
     on_progress: OnProgress | None = None,
 ) -> TuneManyResult:
     """Search for the fastest kernels of all graphs that torch.compile makes of a model, into a log.
@@ -56,7 +58,7 @@ def tune_model(
     `torch.compile(model, backend="autosched")` then searches nothing. `target` is by default the device of the inputs,
     on a CPU ("cpu" as well) with as many threads as PyTorch has, which the backend looks up: others have a warning.
     `trials` are those of all kernels together; each goes where it should take most off the sum of their times.
-    `seconds` limits the time, as for `tune`.
+    `seconds` limits the time, and `measurer` replaces this process's, as for `tune`; alternatives are timed here.
 
     Raises:
         InputError: no graph of it has a kernel; the message has the reasons. And as `tune_many`; and what the model
@@ -80,7 +82,9 @@ def tune_model(
     # A CPU's name leaves the threads open.
     device = own if named is None or (isinstance(target, str) and named.kind == own.kind == "cpu") else named
     warn_where_other_threads(device, own)
-    results = tune_many(weighted, device, trials, seconds=searching, log=log, on_progress=on_progress)
+    results = tune_many(
+        weighted, device, trials, seconds=searching, log=log, measurer=measurer, on_progress=on_progress
+    )
     for kind, divided, problems in () if results.interrupted else found.graphs:
         compiler = GraphCompiler(kind, Options(mode="reduce-overhead", log=log), lambda _: None)
         try:

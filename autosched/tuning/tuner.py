@@ -10,6 +10,7 @@ import cost_models
 from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.policies import Policy
 from autosched.measuring import Measurer
+from autosched.measuring.measurer import Measurers
 from autosched.strategies import StrategyFactory
 from autosched.tracing.callables.traced import Traced
 from autosched.tuning.many.gradient import Gradient
@@ -41,7 +42,7 @@ def tune(
     log: str | os.PathLike[str] | None = ...,
     history: OtherLogs = ...,
     policy: Policy = ...,
-    measurer: Measurer | None = ...,
+    measurer: Measurer | Measurers | None = ...,
     backend: str | None = ...,
     on_progress: OnProgress | None = ...,
 ) -> TuneResult: ...
@@ -60,7 +61,7 @@ def tune(
     log: str | os.PathLike[str] | None = ...,
     history: OtherLogs = ...,
     policy: Policy = ...,
-    measurer: Measurer | None = ...,
+    measurer: Measurer | Measurers | None = ...,
     backend: str | None = ...,
     on_progress: OnProgress | None = ...,
 ) -> TracedTuneResult: ...
@@ -78,7 +79,7 @@ def tune(
     log: str | os.PathLike[str] | None = None,
     history: OtherLogs = None,
     policy: Policy = "cold",
-    measurer: Measurer | None = None,
+    measurer: Measurer | Measurers | None = None,
     backend: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> TuneResult | TracedTuneResult:
@@ -134,7 +135,9 @@ def tune(
     return run(prepare_one(op, target), measurer, deadline)
 
 
-def _tuned(traced: Traced, added: WeightedSearches, measurer: Measurer | None, deadline: Deadline) -> TracedTuneResult:
+def _tuned(
+    traced: Traced, added: WeightedSearches, measurer: Measurer | Measurers | None, deadline: Deadline
+) -> TracedTuneResult:
     """All kernels of a function over one session, in the order of their expected gains."""
     added.add_cut(traced, 1.0)
     gradient = Gradient(added.searches, added.weights)
@@ -146,7 +149,7 @@ def _tuned(traced: Traced, added: WeightedSearches, measurer: Measurer | None, d
     return TracedTuneResult(traced, spent_on(added.searches, added.weights(), gradient.turns))
 
 
-def run(search: Search, measurer: Measurer | None = None, deadline: Deadline = NEVER) -> TuneResult:
+def run(search: Search, measurer: Measurer | Measurers | None = None, deadline: Deadline = NEVER) -> TuneResult:
     """The second part of `tune`: search, measuring on this machine unless a measurer is given.
 
     Raises:

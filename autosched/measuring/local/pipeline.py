@@ -52,6 +52,8 @@ class TrialPipeline:
         # Futures of all open jobs; compiled trials that go to the measuring worker next.
         self._futures: dict[TaskJob, Future[Any]] = {}
         self._held: list[Trial] = []
+        # Trials that were compiled elsewhere.
+        self._brought: list[Trial] = []
         # The fastest successful trials, which finals need not compile again.
         self._fastest: dict[Task, dict[Schedule, Trial]] = {}
         # Results by binary; while a binary is being timed, the trials that wait for its result.
@@ -64,14 +66,16 @@ class TrialPipeline:
         return self._runner.worker, *self._pool.workers
 
     def submit(self, trial: Trial) -> Future[Measurement]:
-        """Compile, check and time a candidate."""
+        """Compile, check and time a candidate; one with an artefact was compiled elsewhere."""
         self._futures[trial] = future = Future[Measurement]()
         known = self._fastest.get(trial.task, {}).get(trial.schedule) if trial.afresh else None
-        if known is None:
-            self._pool.submit(trial)
-        else:
+        if known is not None:
             trial.artefact = known.artefact
             self._held.append(trial)
+        elif trial.artefact is not None:
+            self._brought.append(trial)
+        else:
+            self._pool.submit(trial)
         return future
 
     def contest(self, contest: Contest) -> Future[Standings]:
@@ -95,8 +99,9 @@ class TrialPipeline:
     def cancel_waiting(self) -> list[Future[Any]]:
         """Drop jobs that no worker has begun to compile or to run; returns their futures."""
         waiting = [*self._held, *(trial for twins in self._twins.values() for trial in twins)]
-        given_up = [*waiting, *self._pool.cancel_waiting(), *self._runner.cancel_waiting()]
+        given_up = [*waiting, *self._brought, *self._pool.cancel_waiting(), *self._runner.cancel_waiting()]
         self._held.clear()
+        self._brought.clear()
         futures = [self._futures.pop(job) for job in given_up]
         # No trial may wait for the result of a dropped binary.
         running = (job for job in self._futures if isinstance(job, Trial) and job.artefact and not job.afresh)
@@ -113,7 +118,7 @@ class TrialPipeline:
     def drop(self) -> list[Future[Any]]:
         """The futures of all open jobs, which nobody will set: the workers are gone, or broken."""
         dropped = list(self._futures.values())
-        for open_ones in (self._futures, self._held, self._twins):
+        for open_ones in (self._futures, self._held, self._brought, self._twins):
             open_ones.clear()
         return dropped
 
@@ -124,7 +129,8 @@ class TrialPipeline:
             TargetUnavailableError: a worker does not start.
         """
         done: list[tuple[TaskJob, Result]] = []
-        for trial in self._pool.step(ready):
+        brought, self._brought = self._brought, []
+        for trial in (*self._pool.step(ready), *brought):
             done += self._compiled(trial)
         for job, result in self._runner.collect(ready):
             if isinstance(job, Trial):

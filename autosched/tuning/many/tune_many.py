@@ -12,6 +12,7 @@ import cost_models
 from autosched.machine.deadline import Deadline
 from autosched.machine.policies import Policy
 from autosched.measuring import Measurer
+from autosched.measuring.measurer import Measurers
 from autosched.replaying.arguments import check_integer
 from autosched.strategies import StrategyFactory
 from autosched.tracing import Traced
@@ -44,7 +45,7 @@ def tune_many(
     log: str | os.PathLike[str] | None = None,
     history: OtherLogs = None,
     policy: Policy = "cold",
-    measurer: Measurer | None = None,
+    measurer: Measurer | Measurers | None = None,
     backend: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> TuneManyResult:

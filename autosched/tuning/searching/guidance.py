@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from autosched.strategies.strategy import Transfer
@@ -31,18 +31,21 @@ class Source:
 class Guidance:
     """Sources of a warm start, most similar first, and the evidence of the first trials on them, if any.
 
-    `unused` are logs that were named as history and had no usable record.
+    `unused` are logs that were named as history and had no usable record; `heard`: how many records of other devices
+    were written to the log meanwhile, by device.
     """
 
     sources: tuple[Source, ...]
     transfer: Transfer | None
     unused: tuple[str, ...] = ()
+    heard: tuple[tuple[str, int], ...] = ()
 
     @staticmethod
-    def of(start: WarmStart, transfer: Transfer | None) -> Guidance:
+    def of(start: WarmStart, transfer: Transfer | None, heard: Mapping[str, int]) -> Guidance:
         found = zip(start.records, start.logs, strict=True)
         counts = Counter((log, record.subject.label, record.target.label) for record, log in found)
-        return Guidance(tuple(Source(*what, count) for what, count in counts.items()), transfer, start.unused)
+        sources = tuple(Source(*what, count) for what, count in counts.items())
+        return Guidance(sources, transfer, start.unused, tuple(heard.items()))
 
     @property
     def records(self) -> int:
@@ -59,6 +62,9 @@ class Guidance:
                 f"no warm start from {', '.join(self.unused)}: no successful record of such a kernel, timed alike on "
                 "a device of this kind, whose sketch this version knows"
             )
+        if self.heard:
+            meanwhile = ", ".join(f"{count} of {device}" for device, count in self.heard)
+            yield f"heard meanwhile from searches for other devices: {meanwhile}"
         if not self.sources:
             return
         more = len(self.sources) - _NAMED

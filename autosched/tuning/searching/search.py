@@ -25,6 +25,7 @@ from autosched.tuning.remaining_gain import Improvements, RemainingGain, StopRul
 from autosched.tuning.searching.batch import Batch, Candidate, telling_source
 from autosched.tuning.searching.guidance import Guidance
 from autosched.tuning.searching.interruption import Interruption
+from autosched.tuning.searching.listening import Listening
 from autosched.tuning.searching.parts import USUAL_FINALISTS, Finalists, Log, Space
 from autosched.tuning.searching.sources import USUAL, Sources
 from autosched.tuning.searching.warm_start import WarmStart, history
@@ -75,6 +76,7 @@ class SearchOf(Generic[T]):
         self._begun = False
         self._heard: list[TuningRecord] = []
         self._start = WarmStart()
+        self._listening: Listening | None = None
         self.wall_s = 0.0
         self.unfit: UnfitWorkloadError | None = None
         self._old_records = len(self.records)
@@ -169,7 +171,8 @@ class SearchOf(Generic[T]):
     def guidance(self) -> Guidance:
         """Sources of its warm start, and their effect."""
         strategy = self.strategy
-        return Guidance.of(self._start, strategy.transfer if isinstance(strategy, Transferring) else None)
+        transfer = strategy.transfer if isinstance(strategy, Transferring) else None
+        return Guidance.of(self._start, transfer, self._listening.devices if self._listening else {})
 
     @property
     def open(self) -> bool:
@@ -192,9 +195,12 @@ class SearchOf(Generic[T]):
         Lost schedules come first.
         """
         self._begin()
+        self._listen()
         again, self._again = self._again[:capacity], self._again[capacity:]
         largest = max(BATCH, capacity // _MOST_AHEAD)
-        size = min(max(largest // _FIRST_PART, self.known // 4), largest, capacity - len(again), self.left - len(again))
+        # By finished batches: how many trials of later ones have ended is a matter of timing.
+        grown = max(largest // _FIRST_PART, self.observed // 4)
+        size = min(grown, largest, capacity - len(again), self.left - len(again))
         begin = time.perf_counter()
         asked: Sequence[Schedule] = ()
         if size > 0:
@@ -219,8 +225,14 @@ class SearchOf(Generic[T]):
         if not self.sources.cold:
             found = history(self.log, op, device, self._policy, self.records, self.sources)
             self._start = found.of_sketches(sketch_names())
+            self._listening = Listening(self.log, op, device, self._policy)
         self.strategy.tell([*self._start.records, *self._heard], elsewhere=True)
         self.strategy.tell(standing(self.records))
+
+    def _listen(self) -> None:
+        """Observe what searches for other devices have written to the log since the last batch."""
+        if self._listening is not None and (news := self._listening.news()):
+            self.strategy.tell(news[: self.sources.most], elsewhere=True)
 
     def submit(self, batch: Batch, measurer: MeasurerOf[Any]) -> None:
         """Submit a batch to the measurer."""

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from autosched.kernels import first_use
 from autosched.machine.deadline import NEVER, Deadline
-from autosched.measuring.measurer import Measurer, Reservable
+from autosched.measuring.measurer import Measurer, Measurers, Reservable
 from autosched.measuring.session import local_measurer
 from autosched.tuning.searching.interruption import interruptible
 from autosched.tuning.searching.loop import Loop, TaskScheduler
@@ -24,7 +24,7 @@ _FINALS_PART = 0.2
 def run_all(
     searches: Sequence[Search],
     scheduler: TaskScheduler,
-    measurer: Measurer | None = None,
+    measurer: Measurer | Measurers | None = None,
     deadline: Deadline = NEVER,
     last: Deadline = NEVER,
 ) -> None:
@@ -43,7 +43,10 @@ def run_all(
     limit = TimeLimit(deadline.part(1 - _FINALS_PART), searches, last)
     with interruptible() as interruption, ExitStack() as opened:
         # First of all: its workers may take seconds to start, in parallel with the following work.
-        measurer = local_measurer(device) if measurer is None else measurer
+        if measurer is None:
+            measurer = local_measurer(device)
+        elif isinstance(measurer, Measurers):
+            measurer = opened.enter_context(measurer.session(device))
         if here := isinstance(measurer, Reservable):
             opened.enter_context(measurer.reserved(device))
         searches[0].wall_s += time.perf_counter() - begin

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from autosched.machine.devices import cpu_target, gpu_target
-from autosched.machine.telemetry import DeviceMonitor, device_uuid, monitor_for
+from autosched.machine.telemetry import DeviceMonitor, device_uuid, listed_gpus, monitor_for
 from needed import needs_gpu
 from tuning_logs import DeviceState
 
@@ -44,6 +44,16 @@ class FakeNvml:
         if uuid != UUID:
             raise FakeError("not found")
         return "the only one"
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> object:
+        self._check("handle")
+        return index
+
+    def nvmlDeviceGetName(self, handle: object) -> str | bytes:
+        return ["NVIDIA H200", b"NVIDIA L4"][int(str(handle))]
 
     def nvmlDeviceGetClockInfo(self, handle: object, type: int) -> int:
         assert handle == "the only one"
@@ -98,6 +108,16 @@ def test_a_device_that_nvml_does_not_know_has_no_state_and_leaves_nvml_closed() 
 def test_a_driver_that_is_gone_at_the_end_is_no_error() -> None:
     nvml = FakeNvml("shutdown")
     DeviceMonitor(UUID, nvml).close()
+    assert nvml.open == 0
+
+
+@pytest.mark.parametrize(
+    ("broken", "names"), [("", ["NVIDIA H200", "NVIDIA L4"]), ("handle", []), ("init", []), ("shutdown", 2)]
+)
+def test_all_gpus_of_a_machine_are_listed_and_none_where_nvml_fails(broken: str, names: list[str] | int) -> None:
+    nvml = FakeNvml(broken)
+    found = listed_gpus(nvml)
+    assert found == names or len(found) == names
     assert nvml.open == 0
 
 

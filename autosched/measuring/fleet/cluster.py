@@ -1,0 +1,354 @@
+"""The roster of a Ray cluster: surveys its nodes, starts actors on them, and replaces those that are lost.
+
+The only module that imports Ray. Actors and the survey are sent by name: a node imports them from what is installed on
+it. No task is retried and no actor restarted by Ray: the measurer decides what becomes of a candidate.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from autosched.measuring.fleet import actors
+from autosched.measuring.fleet.code import Code
+from autosched.measuring.fleet.messages import Packed
+from autosched.measuring.fleet.roster import Card, Compiler
+from search_spaces import InputError, Target, TargetUnavailableError
+from search_spaces.parsed_json import parsed
+from tuning_logs import Versions
+
+R = TypeVar("R")
+
+# Nodes are looked for that often, and surveyed once: importing PyTorch takes seconds, on a busy node with a cold disk
+# up to a minute. Nodes that take longer join later.
+_LOOK_S = 1.0
+_POLL_S = 0.05
+_SURVEY_S = 60.0
+# Without its head a cluster starts nothing and says nothing, and Ray ends this process after a minute.
+_HEAD_S = 15.0
+# A card holds one candidate that runs, and enough for the time that an answer takes: messages take a millisecond or
+# two, a trial ten or more. One that compiles itself holds some for each of its compile workers.
+_ROOM = 8
+_ROOM_OF_WORKER = 2
+# On a CPU nothing is timed while something compiles: it takes a batch at a time.
+_ROOM_OF_CPU = 64
+# An actor that was lost so often without an answer in between is not started again.
+_MOST_LOSSES = 3
+_ID_DIGITS = 6
+
+
+def connect(address: str) -> None:
+    """Connect this process to a cluster: "auto" for the one that is here, "local" to start one on this machine.
+
+    Raises:
+        InputError: there is none.
+    """
+    if ray.is_initialized():
+        return
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address == "local":
+        # Reachable from this machine alone, and by this user alone: as Ray does itself from 2.59 on.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        quiet |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    try:
+        ray.init(address=address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"no Ray cluster at {address!r}: {error}; start one with `ray start --head`, or give its address"
+        ) from error
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """A node of the cluster: its id, name, and what Ray may use there."""
+
+    id: str
+    name: str
+    gpus: int
+    cpus: int
+
+
+def living_nodes() -> list[NodeFacts]:
+    """The nodes that live now, in the order in which Ray lists them."""
+    found = []
+    for node in ray.nodes():
+        if node["Alive"]:
+            resources = node["Resources"]
+            gpus, cpus = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
+            # Several nodes may be on one machine.
+            name = f"{node['NodeName']} ({node['NodeID'][:_ID_DIGITS]})"
+            found.append(NodeFacts(node["NodeID"], name, gpus, cpus))
+    return found
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """Devices and code of a node."""
+
+    devices: tuple[str, ...]
+    code: Code
+
+    @staticmethod
+    def from_text(message: str) -> Surveyed:
+        given = parsed(message)
+        return Surveyed(tuple(given["devices"]), Code.from_text(given["code"]))
+
+
+def surveys(nodes: list[NodeFacts], target: Target, location: str) -> dict[NodeFacts, Future[str]]:
+    """Surveys under way, which take no GPU and no core of the nodes."""
+    task = ray.remote(actors.survey)
+    message = json.dumps(target.to_json())
+    return {
+        node: task.options(num_cpus=0, max_retries=0, scheduling_strategy=_on(node)).remote(location, message).future()
+        for node in nodes
+    }
+
+
+@dataclass(eq=False)
+class _Slot:
+    """Room for one actor on a node."""
+
+    node: NodeFacts
+    compiles: bool
+    cores: int
+    losses: int = 0
+    place: RayPlace | None = None
+    hello: Future[str] | None = None
+
+
+@dataclass(eq=False)
+class RayPlace:
+    """An actor on a node, seen from here: a card, or a node that compiles."""
+
+    slot: _Slot
+    actor: Any
+    room: int
+    whole: bool
+    answers: int = field(default=0, init=False)
+
+    def measure(self, search: str, task: str, schedules: str, seed: int, compiled: Packed | None) -> Future[str]:
+        return self._counted(self.actor.measure.remote(search, task, schedules, seed, compiled))
+
+    def hold_finals(self, search: str, task: str, schedules: str, rounds: int, seed: int) -> Future[str]:
+        return self._counted(self.actor.hold_finals.remote(search, task, schedules, rounds, seed))
+
+    def compile(self, task: str, schedules: str) -> Future[tuple[str, Packed | None]]:
+        return self._counted(self.actor.compile.remote(task, schedules))
+
+    def cancel(self) -> Future[None]:
+        return self._counted(self.actor.cancel.remote())
+
+    def _counted(self, reference: Any) -> Future[Any]:
+        future: Future[Any] = reference.future()
+        future.add_done_callback(self._count)
+        return future
+
+    def _count(self, reply: Future[Any]) -> None:
+        if reply.exception() is None:
+            self.answers += 1
+
+
+class RayRoster:
+    """The cards of a target in the cluster, and the nodes without a GPU, which compile for them.
+
+    Nodes whose code is not that of this process are refused, and so are cards whose environment is not that of the
+    first one: measurements of different compilers or drivers do not compare.
+
+    Raises:
+        TargetUnavailableError: no node has such a card; the message says what the nodes have.
+    """
+
+    def __init__(self, target: Target, location: str) -> None:
+        self._target = target
+        self._location = location
+        self._own = Code.here(target)
+        self._measuring: Code | None = None
+        self._seen: set[str] = set()
+        self._surveys: dict[NodeFacts, Future[str]] = {}
+        self._has: dict[str, tuple[str, ...]] = {}
+        self._slots: list[_Slot] = []
+        self._refused: dict[str, str] = {}
+        self._looking: Future[list[NodeFacts]] | None = None
+        self._looked = -_LOOK_S
+        end = time.monotonic() + _SURVEY_S
+        while (self._surveys or not self._seen) and time.monotonic() < end:
+            self._look()
+            self._settle_surveys(all_of_them=True)
+            time.sleep(_POLL_S)
+        self._cards = sum(not slot.compiles for slot in self._slots)
+        if not self._cards:
+            has = [f"{name} has {', '.join(devices) or 'no device'}" for name, devices in self._has.items()]
+            why = "; ".join(filter(None, (*has, self.complaints)))
+            raise TargetUnavailableError(f"no node of the fleet can measure on {target.device}: {why}")
+
+    @property
+    def cards(self) -> int:
+        return self._cards
+
+    @property
+    def environment(self) -> Versions:
+        assert self._measuring is not None, "there are cards"
+        return self._measuring.environment
+
+    @property
+    def complaints(self) -> str:
+        starting = sum(slot.hello is not None for slot in self._slots)
+        busy = [f"{starting} actors wait for a free card, or for nodes that start them"] if starting else []
+        return "; ".join([*(f"{name}: {why}" for name, why in self._refused.items()), *busy])
+
+    def joined(self) -> tuple[list[Card], list[Compiler]]:
+        self._look()
+        self._settle_surveys()
+        cards: list[Card] = []
+        compilers: list[Compiler] = []
+        for slot in self._slots:
+            if slot.hello is None or not slot.hello.done():
+                continue
+            hello, slot.hello = slot.hello, None
+            if (error := hello.exception()) is not None:
+                self._refused[slot.node.name] = _last_line(error)
+                self._vacate(slot)
+            elif slot.place is not None:
+                (compilers if slot.compiles else cards).append(slot.place)
+        return cards, compilers
+
+    def lost(self, place: Card | Compiler) -> None:
+        assert isinstance(place, RayPlace)
+        self._vacate(place.slot)
+
+    def why_lost(self, error: BaseException) -> str | None:
+        if isinstance(error, TargetUnavailableError):
+            # The measurer of a card broke.
+            return _last_line(error)
+        if isinstance(error, RayError) and not isinstance(error, RayTaskError):
+            return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        return None
+
+    def close(self) -> None:
+        # A head that is lost ends nothing; Ray ends the actors with this process.
+        if self._looking is None or self._looking.done() or time.monotonic() < self._looked + _LOOK_S:
+            for slot in self._slots:
+                if slot.place is not None:
+                    _end(slot.place.actor)
+
+    def _look(self) -> None:
+        """Survey the nodes that are new, and forget those that are gone: what was on them is noticed by its errors."""
+        now = time.monotonic()
+        if self._looking is None and now >= self._looked + _LOOK_S:
+            self._looked, self._looking = now, _in_thread(living_nodes)
+        if self._looking is None or not self._looking.done():
+            if self._looking is not None and now > self._looked + _HEAD_S:
+                raise TargetUnavailableError(
+                    f"the head of the Ray cluster has not answered for {_HEAD_S:.0f} s; what was measured is in the "
+                    "log: run it again to go on"
+                )
+            return
+        nodes, self._looking = self._looking.result(), None
+        living = {node.id for node in nodes}
+        self._slots = [slot for slot in self._slots if slot.node.id in living]
+        # One without a core can do nothing: heads are kept free so.
+        new = [node for node in nodes if node.id not in self._seen and node.cpus]
+        self._seen |= living
+        self._surveys |= surveys(new, self._target, self._location)
+
+    def _settle_surveys(self, all_of_them: bool = False) -> None:
+        """Start actors on surveyed nodes; at first once all are, so that those that measure are known."""
+        if all_of_them and not all(survey.done() for survey in self._surveys.values()):
+            return
+        done = {node: survey for node, survey in self._surveys.items() if survey.done()}
+        found: list[tuple[NodeFacts, Surveyed]] = []
+        for node, survey in done.items():
+            del self._surveys[node]
+            if (error := survey.exception()) is not None:
+                self._refused[node.name] = _last_line(error)
+                continue
+            surveyed = Surveyed.from_text(survey.result())
+            self._has[node.name] = surveyed.devices
+            found.append((node, surveyed))
+        for node, surveyed in sorted(found, key=lambda pair: self._target.device not in pair[1].devices):
+            self._admit(node, surveyed)
+
+    def _admit(self, node: NodeFacts, surveyed: Surveyed) -> None:
+        measures = self._target.device in surveyed.devices and (self._target.kind == "cpu" or node.gpus > 0)
+        compiles = self._target.kind == "gpu" and not node.gpus
+        if not (measures or compiles):
+            return
+        why = surveyed.code.why_unlike(self._own)
+        if not why and self._measuring is not None:
+            why = surveyed.code.why_unfit(self._measuring, only_compiles=not measures)
+        if why:
+            self._refused[node.name] = f"another version: {why}"
+            return
+        if measures and self._measuring is None:
+            self._measuring = surveyed.code
+        self._slots += list(_slots(node, self._target, surveyed.devices.count(self._target.device), measures))
+        for slot in self._slots:
+            if slot.place is None:
+                self._fill(slot)
+
+    def _fill(self, slot: _Slot) -> None:
+        gpu, workers = self._target.kind == "gpu", max(1, slot.cores)
+        kind = actors.CompileActor if slot.compiles else actors.CardActor
+        resources = {"num_cpus": slot.cores, "num_gpus": int(gpu and not slot.compiles)}
+        options = {"max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": _on(slot.node), **resources}
+        actor = ray.remote(kind).options(**options).remote(self._location, json.dumps(self._target.to_json()), workers)
+        room = _ROOM + _ROOM_OF_WORKER * workers if gpu else _ROOM_OF_CPU
+        slot.place = RayPlace(slot, actor, room, whole=not gpu)
+        slot.hello = actor.hello.remote().future()
+
+    def _vacate(self, slot: _Slot) -> None:
+        """End the actor, and start another one unless that has been of no use."""
+        place, slot.place, slot.hello = slot.place, None, None
+        if place is None:
+            return
+        _end(place.actor)
+        slot.losses = 1 if place.answers else slot.losses + 1
+        if slot in self._slots and slot.losses < _MOST_LOSSES:
+            self._fill(slot)
+
+
+def _slots(node: NodeFacts, target: Target, devices: int, measures: bool) -> Iterator[_Slot]:
+    """A slot for each GPU with its share of the cores, or one for a whole node."""
+    if not measures or target.kind == "cpu":
+        yield _Slot(node, not measures, node.cpus)
+        return
+    for _ in range(min(node.gpus, devices)):
+        yield _Slot(node, False, node.cpus // node.gpus)
+
+
+def _last_line(error: BaseException) -> str:
+    """What was raised on the node: Ray puts its traceback before that."""
+    return str(error).strip().splitlines()[-1]
+
+
+def _in_thread(work: Callable[[], R]) -> Future[R]:
+    """The result of work that may block for ever; it does not keep the process from ending."""
+    future: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="autosched-fleet-nodes", daemon=True).start()
+    return future
+
+
+def _on(node: NodeFacts) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(node.id, soft=False)
+
+
+def _end(actor: Any) -> None:
+    ray.kill(actor, no_restart=True)

@@ -1,0 +1,102 @@
+"""Inspection of a fleet: its nodes with their devices and code, and a trial on each card."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+
+from autosched.backends import spaces
+from autosched.measuring.fleet.cluster import NodeFacts, RayRoster, Surveyed, connect, living_nodes, surveys
+from autosched.measuring.fleet.code import Code
+from autosched.measuring.fleet.messages import Answer, schedules_text, task_text
+from autosched.measuring.fleet.node import LOCATION
+from autosched.measuring.fleet.roster import Card
+from search_spaces import Schedule, Target, Workload, ops
+from tuning_logs import Measurement
+
+# A node imports PyTorch, or starts a card's processes, within this time, or is said to be silent.
+_SILENT_S = 90.0
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """A node and its devices; `why_refused` is "" if it may take part."""
+
+    name: str
+    gpus: int
+    cpus: int
+    devices: tuple[str, ...]
+    why_refused: str = ""
+
+
+@dataclass(frozen=True)
+class CardStatus:
+    """A card that measured a small product, or why it did not."""
+
+    card: str
+    measurement: Measurement
+
+
+def status(address: str, target: Target, node: str = LOCATION) -> list[NodeStatus]:
+    """The nodes of a cluster, as they are seen from this process for a target.
+
+    Raises:
+        InputError: there is no cluster.
+    """
+    connect(address)
+    nodes = living_nodes()
+    asked = surveys([node for node in nodes if node.cpus], target, node)
+    wait(asked.values(), _SILENT_S)
+    own = Code.here(target)
+    return [_status(node, asked.get(node), own) for node in nodes]
+
+
+def _status(node: NodeFacts, survey: Future[str] | None, own: Code) -> NodeStatus:
+    if survey is None:
+        return NodeStatus(node.name, node.gpus, node.cpus, (), "it has no core")
+    if not survey.done():
+        return NodeStatus(node.name, node.gpus, node.cpus, (), f"silent for {_SILENT_S:.0f} s")
+    if (error := survey.exception()) is not None:
+        return NodeStatus(node.name, node.gpus, node.cpus, (), str(error).strip().splitlines()[-1])
+    found = Surveyed.from_text(survey.result())
+    return NodeStatus(node.name, node.gpus, node.cpus, found.devices, found.code.why_unlike(own))
+
+
+def check(address: str, target: Target, node: str = LOCATION) -> Iterator[CardStatus]:
+    """Measure one small product on every card of a target, one after the other.
+
+    Raises:
+        InputError: there is no cluster.
+        TargetUnavailableError: no node has such a card.
+    """
+    connect(address)
+    roster = RayRoster(target, node)
+    op = ops.matmul(256, 256, 256, dtype="float32" if target.kind == "cpu" else "float16")
+    schedules = spaces.build(op, target).seeds()[:1]
+    end, left = time.monotonic() + _SILENT_S, roster.cards
+    try:
+        while left and time.monotonic() < end:
+            for card in roster.joined()[0]:
+                left -= 1
+                yield _measured(roster, card, op, schedules)
+            time.sleep(_POLL_S)
+        for _ in range(left):
+            yield CardStatus("", Measurement("run_timeout", detail=roster.complaints))
+    finally:
+        roster.close()
+
+
+def _measured(roster: RayRoster, card: Card, op: Workload, schedules: Sequence[Schedule]) -> CardStatus:
+    reply = card.measure("check", task_text(op, "cold"), schedules_text(schedules), 0, None)
+    wait([reply], _SILENT_S)
+    if not reply.done():
+        return CardStatus("", Measurement("run_timeout", detail=f"silent for {_SILENT_S:.0f} s"))
+    if (error := reply.exception()) is not None:
+        return CardStatus("", Measurement("run_crash", detail=roster.why_lost(error) or str(error)))
+    answer = Answer.from_text(reply.result())
+    if not answer.measurements:
+        return CardStatus("", Measurement("run_error", detail=answer.unfit))
+    return CardStatus(answer.measurements[0].card, answer.measurements[0])
