@@ -29,7 +29,7 @@ from tuning_logs import Certificate, DeviceState, TuningRecord
 from tuning_logs.certificate import Ratio
 from tuning_logs.intervals import LEAST_ROUNDS
 from tuning_logs.several.differences import BETWEEN_SESSIONS
-from tuning_logs.several.verdicts import Verdict, against_recorded, of_change
+from tuning_logs.several.verdicts import Verdict, against_recorded, of_latencies
 from tuning_logs.text import duration_text
 
 if TYPE_CHECKING:
@@ -165,9 +165,7 @@ def _with_speed(
         verdict, reason = against_recorded(speedup, pairs.ratio, itself)
         timed = Latency(pairs.winner_s, median_s), Latency(pairs.other_s, statistics.median(library))
         return _judged(found, verdict, reason, *timed)
-    count = min(len(now), len(measured.latencies_s))
-    change = Ratio.of(measured.latencies_s[:count], now[:count])
-    verdict, reason = of_change(change, itself, "by its latency") if change else ("ambiguous", "in too few rounds")
+    verdict, reason = of_latencies(now, measured.latencies_s, itself, "by its latency")
     return _judged(found, verdict, reason, Latency(measured.latency_s, median_s), None)
 
 

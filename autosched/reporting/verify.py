@@ -21,7 +21,7 @@ from search_spaces import InputError, TargetUnavailableError
 from search_spaces.errors import unknown_name
 from tuning_logs import Certificate, Measurement, TuningRecord
 from tuning_logs.certificate import Ratio
-from tuning_logs.several.verdicts import Verdict, against_library, against_recorded, of_change
+from tuning_logs.several.verdicts import Verdict, against_library, against_recorded, of_latencies
 from tuning_logs.text import duration_text
 
 Against = Literal["recorded", "library"]
@@ -177,10 +177,8 @@ def _compared(then: Measurement, now: Measurement, certificate: Certificate, aga
     recorded = _speedup(then)
     if library and recorded:
         return against_recorded(library, recorded, itself)
-    rounds = min(len(then.latencies_s), len(now.latencies_s))
-    change = Ratio.of(then.latencies_s[:rounds], now.latencies_s[:rounds])
     latencies = f"{duration_text(now.latency_s)}, recorded {duration_text(then.latency_s)}, without a library in common"
-    return of_change(change, itself, latencies) if change else ("ambiguous", f"{latencies}, in too few rounds")
+    return of_latencies(now.latencies_s, then.latencies_s, itself, latencies)
 
 
 def _speedup(measurement: Measurement) -> Ratio | None:

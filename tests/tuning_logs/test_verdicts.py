@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuning_logs.certificate import Ratio
-from tuning_logs.several.verdicts import Verdict, against_library, against_recorded, of_change
+from tuning_logs.several.verdicts import Verdict, against_library, against_recorded, of_change, of_latencies
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,14 @@ def test_a_change_counts_beyond_its_interval_and_the_difference_of_sessions(chan
 )
 def test_a_change_as_large_as_that_of_a_kernel_to_itself_is_ambiguous(itself: Ratio, verdict: Verdict) -> None:
     assert of_change(Ratio(0.9, 0.88, 0.92), itself, "a reason")[0] == verdict
+
+
+def test_latencies_of_two_sessions_are_compared_by_their_medians_and_not_round_by_round() -> None:
+    """The first rounds of one, on a cold device, say nothing of those of the other."""
+    warming, steady = [20e-6] * 8 + [13.4e-6] * 22, [13.3e-6] * 28 + [13.5e-6] * 2
+    assert of_latencies(steady, warming, None, "a reason") == ("same", "a reason")
+    assert of_latencies([12e-6] * 10, steady, None, "a reason")[0] == "faster"
+    assert of_latencies([13e-6] * 5, steady, None, "a reason") == ("ambiguous", "a reason, in too few rounds")
 
 
 def test_the_intervals_of_both_sessions_count() -> None:

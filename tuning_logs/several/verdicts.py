@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from tuning_logs.certificate import Ratio
@@ -28,6 +29,14 @@ def against_recorded(now: Ratio, then: Ratio, itself: Ratio | None) -> tuple[Ver
     `itself` is the ratio of the kernel to itself now: what it differs by, nothing causes.
     """
     return of_change(_quotient(now, then), itself, f"{_text(now)} the library, recorded {_text(then)}")
+
+
+def of_latencies(now: Sequence[float], then: Sequence[float], itself: Ratio | None, reason: str) -> tuple[Verdict, str]:
+    """Verdict on latencies in seconds of two sessions, whose rounds have nothing in common; and the reason."""
+    medians = [Ratio.of(latencies, [1.0] * len(latencies)) for latencies in (then, now)]
+    if medians[0] is None or medians[1] is None:
+        return "ambiguous", f"{reason}, in too few rounds"
+    return of_change(_quotient(*medians), itself, reason)
 
 
 def of_change(change: Ratio, itself: Ratio | None, reason: str) -> tuple[Verdict, str]:
