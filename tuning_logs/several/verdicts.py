@@ -33,10 +33,10 @@ def against_recorded(now: Ratio, then: Ratio, itself: Ratio | None) -> tuple[Ver
 
 def of_latencies(now: Sequence[float], then: Sequence[float], itself: Ratio | None, reason: str) -> tuple[Verdict, str]:
     """Verdict on latencies in seconds of two sessions, whose rounds have nothing in common; and the reason."""
-    medians = [Ratio.of(latencies, [1.0] * len(latencies)) for latencies in (then, now)]
-    if medians[0] is None or medians[1] is None:
+    before, after = (Ratio.of(latencies, [1.0] * len(latencies)) for latencies in (then, now))
+    if before is None or after is None:
         return "ambiguous", f"{reason}, in too few rounds"
-    return of_change(_quotient(*medians), itself, reason)
+    return of_change(_quotient(before, after), itself, reason)
 
 
 def of_change(change: Ratio, itself: Ratio | None, reason: str) -> tuple[Verdict, str]:
