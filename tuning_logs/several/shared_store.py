@@ -88,7 +88,7 @@ class SharedStore:
 
 
 def part_name(log: TuningLog) -> str:
-    """The name of a log's part: of its path on this machine, its first line, and an identity kept beside it.
+    """The name of a log's part: of its path on this machine, its first line, and an identity in a file of its own.
 
     Machines and containers may share their names and paths, and a new log may have the path of one that is gone.
     """
