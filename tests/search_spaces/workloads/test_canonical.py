@@ -28,7 +28,7 @@ from search_spaces.workloads.expressions.expression import (
 )
 from search_spaces.workloads.expressions.walking import rewritten, walk
 
-SEEDS = range(80)
+SEEDS = range(50)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
@@ -169,7 +169,7 @@ def test_no_two_variants_of_a_workload_have_one_key() -> None:
 
 def test_workloads_that_were_drawn_apart_have_keys_of_their_own() -> None:
     drawn: dict[str, Workload] = {}
-    for seed in range(400):
+    for seed in range(200):
         w = random_workload(seed)
         assert drawn.setdefault(w.key, w) == w, f"{w}\n{drawn[w.key]}"
 

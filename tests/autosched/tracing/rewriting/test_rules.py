@@ -83,7 +83,7 @@ def test_a_rule_says_what_differs_with_nan_and_infinities_and_nothing_else_does(
                 torch.testing.assert_close(a[both], b[both], equal_nan=True)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(16))
 @pytest.mark.parametrize("exactness", ["same", "folded"])
 def test_rules_together_are_right_for_random_values(seed: int, exactness: Exactness) -> None:
     rules = [rule for rule in all_rules() if exactness == "folded" or rule.exactness == "same"]
