@@ -68,8 +68,6 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MadeUpCluster]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         quiet = {"prestart_worker_first_driver": False, "enable_worker_prestart": False}
-        # A lost node is given up after 3 s and not after 15.
-        quiet |= {"health_check_period_ms": 600}
         few = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": quiet, **few})
         try:
