@@ -165,30 +165,33 @@ def test_real_kernels_are_measured_on_the_cpu_of_a_node(made_up: MadeUpCluster, 
     torch.testing.assert_close(autosched.replay(op, target, log=log)(a, b), a @ b)
 
 
-def test_searches_of_two_devices_at_once_find_what_one_machine_finds_but_for_a_schedule_that_ends_two_cards(
-    fleet: Fleet, made_up: MadeUpCluster, tmp_path: Path
-) -> None:
-    local = tuned(tmp_path / "local.jsonl", "h200", Local(batches=6)).best
-    assert local is not None
-    late = (r for r in records(tmp_path / "local.jsonl")[20:] if r.measurement.ok)
-    deadly = next(r.schedule for r in late if r.schedule != local.schedule)
-    made_up.deadly.write_text(deadly.one_line)
-    other = threading.Thread(target=tuned, args=(tmp_path / "a100.jsonl", "a100", fleet, 32))
+def test_searches_of_two_devices_at_once_find_what_one_machine_finds(fleet: Fleet, tmp_path: Path) -> None:
+    other = threading.Thread(target=tuned, args=(tmp_path / "a100.jsonl", "a100", fleet))
     other.start()
     best = tuned(tmp_path / "h200.jsonl", "h200", fleet).best
     other.join()
-    made_up.deadly.write_text("")
+    local = tuned(tmp_path / "local.jsonl", "h200", Local(batches=6)).best
     assert best is not None
+    assert local is not None
     assert (best.schedule, best.measurement.latencies_s) == (local.schedule, local.measurement.latencies_s)
-    found = {name: records(tmp_path / f"{name}.jsonl") for name in ("h200", "a100")}
     assert Counter(tried(tmp_path / "h200.jsonl")) == Counter(tried(tmp_path / "local.jsonl"))
-    assert [r.schedule for r in found["h200"] if r.measurement.status == "run_crash"] == [deadly]
-    # What does not compile on a node without a card has none, and neither has what ended its cards.
-    h200s, a100s = ({r.measurement.card for r in found[name]} - {""} for name in found)
-    assert h200s
-    assert a100s
-    assert not h200s & a100s
-    assert len({r.measurement.card for r in found["h200"] if r.provenance.finals} - {""}) == 1
+    cards = {name: [r.measurement.card for r in records(tmp_path / f"{name}.jsonl")] for name in ("h200", "a100")}
+    # What does not compile on a node without a card has none.
+    assert not set(filter(None, cards["h200"])) & set(filter(None, cards["a100"]))
+    assert len({r.measurement.card for r in records(tmp_path / "h200.jsonl") if r.provenance.finals} - {""}) == 1
+
+
+def test_a_schedule_that_ends_two_cards_is_one_failed_record(
+    fleet: Fleet, made_up: MadeUpCluster, tmp_path: Path, log: Path
+) -> None:
+    local = local_schedules(tmp_path)
+    deadly = next(r for r in records(tmp_path / "local.jsonl")[20:] if r.measurement.ok).schedule
+    made_up.deadly.write_text(deadly.one_line)
+    tuned(log, "h200", fleet)
+    made_up.deadly.write_text("")
+    assert Counter(tried(log)) == Counter(local)
+    crashed = [r.schedule for r in records(log) if r.measurement.status == "run_crash"]
+    assert crashed == [deadly]
 
 
 def test_the_candidates_of_lost_nodes_are_measured_once_each(
