@@ -186,10 +186,13 @@ class RayRoster:
             self._look()
             self._settle_surveys(all_of_them=True)
             time.sleep(_POLL_S)
+        # A node that is still surveyed joins later.
+        self._settle_surveys()
         self._cards = sum(not slot.compiles for slot in self._slots)
         if not self._cards:
             has = [f"{name} has {', '.join(devices) or 'no device'}" for name, devices in self._has.items()]
-            why = "; ".join(filter(None, (*has, self.complaints)))
+            why = "; ".join(filter(None, (*has, self.complaints))) or "it has no node with a core"
+            self.close()
             raise TargetUnavailableError(f"no node of the fleet can measure on {target.device}: {why}")
 
     @property
@@ -205,7 +208,9 @@ class RayRoster:
     def complaints(self) -> str:
         starting = sum(slot.hello is not None for slot in self._slots)
         busy = [f"{starting} actors wait for a free card, or for nodes that start them"] if starting else []
-        return "; ".join([*(f"{name}: {why}" for name, why in self._refused.items()), *busy])
+        refused = [f"{name}: {why}" for name, why in self._refused.items()]
+        silent = [f"{node.name}: it has not told its devices and code yet" for node in self._surveys]
+        return "; ".join([*refused, *silent, *busy])
 
     def joined(self) -> tuple[list[Card], list[Compiler]]:
         self._look()
