@@ -70,6 +70,8 @@ class FleetMeasurer:
         self._roster = roster
         self._patience_s = patience_s
         self._reservation = Reservation(target.device)
+        # Guards the reservation.
+        self._lock = threading.Lock()
         self._cards: Crew[Card, _Trial] = Crew()
         self._compilers: Crew[Compiler, _Compilation] = Crew()
         self._library_s: dict[str, float | None] = {}
@@ -93,6 +95,11 @@ class FleetMeasurer:
     def usable(self) -> bool:
         return self._broken is None and not self._closing and self._reservation.here
 
+    @property
+    def in_use(self) -> bool:
+        with self._lock:
+            return self._reservation.taken
+
     def library_s(self, workload: Workload) -> float | None:
         return self._library_s.get(workload.key)
 
@@ -104,14 +111,16 @@ class FleetMeasurer:
             InputError: it is in use already, or belongs to another process.
         """
         self._reservation.check_process()
-        self._reservation.take()
+        with self._lock:
+            self._reservation.take()
         self._search = uuid.uuid4().hex
         self._library_s.clear()
         try:
             yield
         finally:
-            self._reservation.end()
             self.cancel()
+            with self._lock:
+                self._reservation.end()
 
     def submit(
         self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
