@@ -9,8 +9,8 @@ from search_spaces import InputError, Target, target_named
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'autosched[fleet]'")
 
-from autosched.measuring.fleet import cluster  # noqa: E402
-from autosched.measuring.fleet.fleet import Fleet  # noqa: E402
+from autosched.measuring.fleet import cluster
+from autosched.measuring.fleet.fleet import Fleet
 
 H200, A100 = target_named("h200"), target_named("a100")
 

@@ -16,8 +16,8 @@ from search_spaces import TargetUnavailableError
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'autosched[fleet]'")
 
-from autosched.measuring.fleet import cluster  # noqa: E402
-from autosched.measuring.fleet.cluster import NodeFacts, RayRoster  # noqa: E402
+from autosched.measuring.fleet import cluster
+from autosched.measuring.fleet.cluster import NodeFacts, RayRoster
 
 TARGET = imaginary_cpu()
 CODE = Code.here(TARGET)
