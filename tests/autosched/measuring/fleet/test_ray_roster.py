@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from autosched.measuring.fleet.admission import NodeFacts
 from autosched.measuring.fleet.code import Code
 from made_up_node import imaginary_cpu
 from search_spaces import TargetUnavailableError
@@ -17,7 +18,7 @@ from search_spaces import TargetUnavailableError
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'autosched[fleet]'")
 
 from autosched.measuring.fleet import cluster
-from autosched.measuring.fleet.cluster import NodeFacts, RayRoster
+from autosched.measuring.fleet.cluster import RayRoster
 
 TARGET = imaginary_cpu()
 CODE = Code.here(TARGET)
