@@ -6,9 +6,11 @@ it. No task is retried and no actor restarted by Ray: the measurer decides what 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -45,27 +47,49 @@ _ROOM_OF_CPU = 64
 # An actor that was lost so often without an answer in between is not started again.
 _MOST_LOSSES = 3
 _ID_DIGITS = 6
+_LOOPBACK = "127.0.0.1"
 
 
 def connect(address: str) -> None:
     """Connect this process to a cluster: "auto" for the one that is here, "local" to start one on this machine.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or this process is connected to another one.
     """
     if ray.is_initialized():
+        _check_same(address, ray.get_runtime_context().gcs_address)
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
         # Reachable from this machine alone, and by this user alone: as Ray does itself from 2.59 on.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-        quiet |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        quiet |= {"include_dashboard": False, "_node_ip_address": _LOOPBACK}
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(
             f"no Ray cluster at {address!r}: {error}; start one with `ray start --head`, or give its address"
         ) from error
+
+
+def _check_same(address: str, connected: str) -> None:
+    """Raise InputError if an address is not that of the cluster to which this process is connected already."""
+    # Of a cluster that is reached as a client, Ray tells another address than the one that was asked for.
+    if address in ("auto", connected) or address.startswith("ray://"):
+        return
+    host, _, port = connected.rpartition(":")
+    asked_host, _, asked_port = address.rpartition(":")
+    if address == "local":
+        same = host == _LOOPBACK
+    else:
+        with contextlib.suppress(OSError):
+            asked_host = socket.gethostbyname(asked_host)
+        same = (asked_host, asked_port) == (host, port)
+    if not same:
+        raise InputError(
+            f"this process is connected to the Ray cluster at {connected} already; got {address!r}: call "
+            "`ray.shutdown()` first, or search from another process"
+        )
 
 
 def living_nodes() -> list[NodeFacts]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from autosched.measuring.fleet.admission import NodeFacts
 from autosched.measuring.fleet.code import Code
 from made_up_node import imaginary_cpu
-from search_spaces import TargetUnavailableError
+from search_spaces import InputError, TargetUnavailableError
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'autosched[fleet]'")
 
@@ -82,3 +83,25 @@ def test_a_fleet_of_slow_nodes_alone_is_refused_with_their_names(answers: dict[N
     answers[SLOW] = Future()
     with pytest.raises(TargetUnavailableError, match="slow: it has not told"):
         RayRoster(TARGET, "made:up")
+
+
+@pytest.mark.parametrize(
+    ("address", "connected", "same"),
+    [
+        ("auto", "10.0.0.1:6379", True),
+        ("10.0.0.1:6379", "10.0.0.1:6379", True),
+        ("localhost:6379", "127.0.0.1:6379", True),
+        ("local", "127.0.0.1:6379", True),
+        ("local", "10.0.0.1:6379", False),
+        ("10.0.0.2:6379", "10.0.0.1:6379", False),
+        ("10.0.0.1:6380", "10.0.0.1:6379", False),
+    ],
+)
+def test_another_cluster_than_the_one_that_is_connected_is_refused(
+    monkeypatch: pytest.MonkeyPatch, address: str, connected: str, same: bool
+) -> None:
+    context = SimpleNamespace(gcs_address=connected)
+    ray = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: context)
+    monkeypatch.setattr(cluster, "ray", ray)
+    with nullcontext() if same else pytest.raises(InputError, match=f"at {connected} already"):
+        cluster.connect(address)
