@@ -18,7 +18,9 @@ def junit_xml(verification: Verification) -> bytes:
     for total, element in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(total, str(sum(_ELEMENTS.get(kernel.verdict) == element for kernel in verification.kernels)))
     for kernel in verification.kernels:
-        case = ElementTree.SubElement(suite, "testcase", classname=kernel.record.backend, name=named(kernel.record))
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=visible(kernel.record.backend), name=named(kernel.record)
+        )
         told = visible(f"{kernel.verdict}: {kernel.reason}")
         if kernel.verdict in _ELEMENTS:
             ElementTree.SubElement(case, _ELEMENTS[kernel.verdict], message=told)

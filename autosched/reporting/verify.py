@@ -157,7 +157,7 @@ def _timed(record: TuningRecord, against: Against) -> Verified:
         return Verified(record, "broken", "it passed its check, and failed when it was timed")
     (now,) = found
     if now.certificate is None:
-        return Verified(record, "broken", f"{now.status}: {now.detail}")
+        return Verified(record, "unfit" if now.status == "out_of_memory" else "broken", f"{now.status}: {now.detail}")
     agreed = agreement(record, now.source, now.certificate.binary)
     verdict, reason = _compared(record.measurement, now, now.certificate, against)
     card = _card(now.certificate), _card(record.measurement.certificate)
@@ -173,7 +173,11 @@ def _card(certificate: Certificate | None) -> str | None:
 def _compared(then: Measurement, now: Measurement, certificate: Certificate, against: Against) -> tuple[Verdict, str]:
     library, itself = (None if pairs is None else pairs.ratio for pairs in (certificate.library, certificate.itself))
     if against == "library":
-        return against_library(library) if library else ("unfit", "the library has no such operator")
+        return (
+            against_library(library)
+            if library
+            else ("unfit", "there are no rounds with the library: it lacks the operator, or failed")
+        )
     recorded = _speedup(then)
     if library and recorded:
         return against_recorded(library, recorded, itself)

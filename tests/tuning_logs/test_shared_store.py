@@ -48,6 +48,7 @@ def test_parts_that_are_half_written_are_left_alone(tmp_path: Path) -> None:
     store.push(whole)
     content = (folder / part_name(whole)).read_bytes()
     (folder / "torn.jsonl.gz").write_bytes(content[:-9])
+    (folder / "broken.jsonl.gz").write_bytes(content[:12] + b"\xff" * 20 + content[32:])
     (folder / "foreign.jsonl.gz").write_bytes(gzip.compress(b"not a record\n"))
     (folder / ".abc.draft").write_bytes(content[:20])
     (folder / "notes.txt").write_text("for people")
@@ -55,9 +56,25 @@ def test_parts_that_are_half_written_are_left_alone(tmp_path: Path) -> None:
     into = TuningLog(tmp_path / "into.jsonl")
     with pytest.warns(UserWarning, match="is left out") as warned:
         assert store.pull(into) == 1
-    assert len(warned) == 2
+    assert len(warned) == 3
     store.push(into)
     assert before.items() <= {path.name: path.read_bytes() for path in folder.iterdir()}.items()
+
+
+def test_logs_of_one_path_on_machines_of_one_name_have_parts_of_their_own(tmp_path: Path) -> None:
+    """As those of containers; and a new log at the path of one that is gone."""
+    store = SharedStore(str(tmp_path / "store"))
+    path, names = tmp_path / "log.jsonl", []
+    for number in range(3):
+        log = log_of(path, number + 1)
+        store.push(log)
+        names.append(part_name(log))
+        path.unlink()
+        if number == 0:
+            path.with_name("log.jsonl.identity").unlink()
+    assert len(set(names)) == 3
+    fresh = TuningLog(tmp_path / "fresh.jsonl")
+    assert store.pull(fresh) == 3
 
 
 def test_a_store_that_is_not_there_yet_is_empty(tmp_path: Path, place: str) -> None:

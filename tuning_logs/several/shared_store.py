@@ -14,7 +14,9 @@ import gzip
 import hashlib
 import platform
 import tempfile
+import uuid
 import warnings
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +28,8 @@ from tuning_logs.record import TuningRecord
 from tuning_logs.several.merging import merged, new_to
 
 _DIGITS = 16
+# Of the file beside a log that tells it from those of the same path elsewhere.
+_IDENTITY_SUFFIX = ".identity"
 
 
 class _Parts(Protocol):
@@ -79,14 +83,29 @@ class SharedStore:
         for name, content in parts:
             try:
                 yield _records(content)
-            except (OSError, EOFError, LogError) as error:
+            except (OSError, EOFError, zlib.error, LogError) as error:
                 warnings.warn(f"{self._place}/{name} is left out: {error}", stacklevel=3)
 
 
 def part_name(log: TuningLog) -> str:
-    """The name of a log's part: of its path on this machine."""
-    written = f"{platform.node()} {log.path.resolve()}"
+    """The name of a log's part: of its path on this machine, its first line, and an identity in a file of its own.
+
+    Machines and containers may share their names and paths, and a new log may have the path of one that is gone.
+    """
+    first = ""
+    if log.path.exists():
+        with log.path.open("rb") as file:
+            first = hashlib.sha256(file.readline()).hexdigest()
+    written = f"{_identity(log.path)} {platform.node()} {log.path.resolve()} {first}"
     return f"{hashlib.sha256(written.encode()).hexdigest()[:_DIGITS]}{PACKED_SUFFIX}"
+
+
+def _identity(path: Path) -> str:
+    """The random identity of a log, which is made when it is first asked for."""
+    beside = path.with_name(f"{path.name}{_IDENTITY_SUFFIX}")
+    if not beside.exists():
+        replace_file(beside, uuid.uuid4().hex.encode())
+    return beside.read_text(encoding="ascii", errors="replace")
 
 
 def _is_part(name: str) -> bool:

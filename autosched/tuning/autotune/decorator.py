@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autosched.kernels.strict import is_strict
 from autosched.replaying.arguments import check_integer, written_log_path
 from autosched.tuning.autotune.calls.jit_kernel import JitKernel, Parameters, layers
 from autosched.tuning.autotune.configurations import (
@@ -81,7 +80,7 @@ def autotune(
         hooks=Hooks(pre_hook, post_hook),
         do_bench=do_bench,
         history=_files(history),
-        strict=is_strict(strict),
+        strict=strict,
     )
 
     def decorate(kernel: JitKernel) -> TunedKernel:

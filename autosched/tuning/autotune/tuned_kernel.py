@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from autosched.kernels.strict import is_strict
 from autosched.machine.devices import cpu_target, gpu_target
 from autosched.tuning.autotune.calls.call import Call, Keys, own_kernel
 from autosched.tuning.autotune.calls.call_checks import (
@@ -138,7 +139,7 @@ class TunedKernel:
         if found is None:
             task = self._task(call, space)
             found = self._replay(call, task)
-            if found is None and self._settings.strict:
+            if found is None and is_strict(self._settings.strict):
                 raise InputError(
                     f"strict: {task.kernel.label}: {task.why_unfinished}; without strict the call tunes it"
                 )

@@ -233,6 +233,7 @@ def test_what_cannot_be_timed_is_broken_and_what_does_not_fit_is_unfit(judged: C
     wrong = judged(recorded(1.5), [Measurement("wrong_result", detail="made up")])
     assert (wrong.verdict, wrong.reason) == ("broken", "wrong_result: made up")
     assert judged(recorded(1.5), UnfitWorkloadError("too large")).verdict == "unfit"
+    assert judged(recorded(1.5), [Measurement("out_of_memory", detail="made up")]).verdict == "unfit"
 
 
 def test_the_exit_status_tells_what_became_of_all() -> None:
@@ -246,7 +247,8 @@ def test_the_exit_status_tells_what_became_of_all() -> None:
 
 def test_a_junit_file_has_a_case_for_each_and_survives_any_text() -> None:
     verdicts: tuple[verifying.Verdict, ...] = ("same", "slower", "broken", "unfit", "ambiguous", "faster")
-    rows = tuple(Verified(RECORD, verdict, "<a> & \x1b[2J\x00") for verdict in verdicts)
+    record = dataclasses.replace(RECORD, schedule=dataclasses.replace(RECORD.schedule, backend="\x01"))
+    rows = tuple(Verified(record, verdict, "<a> & \x1b[2J\x00") for verdict in verdicts)
     suite = ElementTree.fromstring(junit_xml(verifying.Verification(rows)))
     assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
         "tests": "6",
@@ -256,7 +258,7 @@ def test_a_junit_file_has_a_case_for_each_and_survives_any_text() -> None:
     }
     assert [case[0].tag for case in suite] == ["system-out", "failure", "error", "skipped", "skipped", "system-out"]
     assert suite[1][0].get("message") == "slower: <a> & \\x1b[2J\\x00"
-    assert suite[0].get("name") == named(RECORD)
+    assert (suite[0].get("classname"), suite[0].get("name")) == ("\\x01", named(record))
 
 
 def test_kernels_are_selected_by_part_of_their_name_or_by_their_key(tmp_path: Path) -> None:

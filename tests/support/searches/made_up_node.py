@@ -27,11 +27,12 @@ from tuning_logs import CompileFacts, Measurement
 
 LOCATION = "made_up_node:MadeUpNode"
 REAL = "made_up_node:RealNode"
+ONE_OUTDATED = "made_up_node:NodeOfSeveralVersions"
 IMAGINARY_CPU = "Imaginary CPU"
 # Variables of a node: its devices, separated by commas; seconds of a trial and of a compilation; a file of schedules,
-# one a line, that end the process that measures them; and whether it has other code.
+# one a line, that end the process that measures them; and whether it is outdated (`NodeOfSeveralVersions`).
 DEVICES, TRIAL_S, COMPILE_S = "MADE_UP_DEVICES", "MADE_UP_TRIAL_S", "MADE_UP_COMPILE_S"
-DEADLY, OTHER_CODE = "MADE_UP_DEADLY", "MADE_UP_OTHER_CODE"
+DEADLY, OUTDATED = "MADE_UP_DEADLY", "MADE_UP_OUTDATED"
 
 
 def imaginary_cpu() -> Target:
@@ -83,8 +84,7 @@ class MadeUpNode:
         return [name for name in os.environ.get(DEVICES, "").split(",") if name]
 
     def code(self, target: Target) -> Code:
-        here = Code.here(target)
-        return Code((*here.own, ("made up", "other code")), here.environment) if os.environ.get(OTHER_CODE) else here
+        return Code.here(target)
 
     def card(self, target: Target) -> str:
         return f"{os.environ.get('CUDA_VISIBLE_DEVICES')} of {os.getpid()}"
@@ -94,6 +94,14 @@ class MadeUpNode:
 
     def compiling(self, target: Target, workers: int) -> MadeUpCompiling:
         return MadeUpCompiling(workers)
+
+
+class NodeOfSeveralVersions(MadeUpNode):
+    """One whose code is another if it is told so."""
+
+    def code(self, target: Target) -> Code:
+        here = super().code(target)
+        return Code((*here.own, ("made up", "other code")), here.environment) if os.environ.get(OUTDATED) else here
 
 
 class MadeUpCompiling:

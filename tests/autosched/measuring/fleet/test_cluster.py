@@ -44,15 +44,19 @@ TRIALS = 128
 
 @dataclass
 class MadeUpCluster:
-    """The cluster, one of its two nodes with an H200, and the file of schedules that end a card."""
+    """The cluster, its nodes by name, and the file of schedules that end a card."""
 
     cluster: Any
-    h200: Any
+    nodes: dict[str, Any]
     deadly: Path
 
     @property
     def address(self) -> str:
         return str(self.cluster.address)
+
+    def lose(self, *names: str) -> None:
+        for name in names:
+            self.cluster.remove_node(self.nodes.pop(name), allow_graceful=False)
 
 
 @pytest.fixture(scope="module")
@@ -64,25 +68,27 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MadeUpCluster]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         quiet = {"prestart_worker_first_driver": False, "enable_worker_prestart": False}
-        head = {"num_cpus": 0, "include_dashboard": False, "_system_config": quiet}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
+        few = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": quiet, **few})
         try:
             yield MadeUpCluster(cluster, _nodes(cluster, deadly), deadly)
         finally:
             ray.shutdown()
-            cluster.shutdown()
+            for node in reversed(cluster.list_all_nodes()):
+                cluster.remove_node(node, allow_graceful=False)
 
 
-def _nodes(cluster: Any, deadly: Path) -> Any:
-    """A node with an H200 is returned."""
+def _nodes(cluster: Any, deadly: Path) -> dict[str, Any]:
     trial = {made_up_node.TRIAL_S: "0.01", made_up_node.DEADLY: str(deadly)}
-    h200 = {made_up_node.DEVICES: H200.device, **trial}
-    cluster.add_node(num_gpus=1, num_cpus=1, env_vars=h200)
-    found = cluster.add_node(num_gpus=1, num_cpus=1, env_vars=h200)
-    cluster.add_node(num_gpus=1, num_cpus=1, env_vars={made_up_node.DEVICES: A100.device, **trial})
-    cluster.add_node(num_cpus=1, env_vars={made_up_node.DEVICES: "real"})
-    cluster.add_node(num_gpus=1, num_cpus=1, env_vars={**h200, made_up_node.OTHER_CODE: "1"})
-    return found
+    h200 = {"num_gpus": 1, "env_vars": {made_up_node.DEVICES: H200.device, **trial}}
+    a100 = {made_up_node.DEVICES: A100.device, made_up_node.OUTDATED: "1", **trial}
+    given = {
+        "first h200": h200,
+        "second h200": h200,
+        "a100": {"num_gpus": 1, "env_vars": a100},
+        "real": {"env_vars": {made_up_node.DEVICES: "real"}},
+    }
+    return {name: cluster.add_node(num_cpus=1, **arguments) for name, arguments in given.items()}
 
 
 @pytest.fixture(scope="module")
@@ -119,16 +125,19 @@ def local_schedules(tmp_path: Path, trials: int = TRIALS) -> list[Schedule]:
     return tried(tmp_path / "local.jsonl")
 
 
-def test_nodes_are_listed_and_one_with_other_code_is_refused_with_the_difference(made_up: MadeUpCluster) -> None:
-    found = status(made_up.address, H200, made_up_node.LOCATION)
-    assert Counter(node.devices for node in found) == {
-        (): 1,
-        (H200.device,): 3,
-        (A100.device,): 1,
-        ("real",): 1,
-    }
+def test_nodes_are_listed_and_one_with_other_code_is_refused_with_the_difference(
+    made_up: MadeUpCluster, log: Path
+) -> None:
+    found = status(made_up.address, A100, made_up_node.ONE_OUTDATED)
+    assert Counter(node.devices for node in found) == {(): 1, (H200.device,): 2, (A100.device,): 1, ("real",): 1}
     (refused,) = [node for node in found if node.why_refused and node.cpus]
-    assert refused.why_refused == "made up is other code there, missing here"
+    why = "made up is other code there, missing here"
+    assert (refused.devices, refused.why_refused) == ((A100.device,), why)
+    with (
+        Fleet(made_up.address, made_up_node.ONE_OUTDATED) as fleet,
+        pytest.raises(TargetUnavailableError, match=f"another version: {why}"),
+    ):
+        tuned(log, "a100", fleet)
 
 
 def test_a_device_that_no_node_has_is_refused_with_those_that_nodes_have(made_up: MadeUpCluster, log: Path) -> None:
@@ -149,47 +158,44 @@ def test_a_check_measures_on_every_card(made_up: MadeUpCluster) -> None:
 def test_real_kernels_are_measured_on_the_cpu_of_a_node(made_up: MadeUpCluster, log: Path) -> None:
     op, target = ops.matmul(64, 64, 64), devices.cpu_target()
     with Fleet(made_up.address, made_up_node.REAL) as fleet:
-        result = autosched.tune(op, target, 12, strategy="random", log=log, measurer=fleet, history=())
+        result = autosched.tune(op, target, 2, strategy="random", log=log, measurer=fleet, history=())
     assert result.best is not None
     assert result.best.measurement.card
     a, b = torch.randn(64, 64), torch.randn(64, 64)
     torch.testing.assert_close(autosched.replay(op, target, log=log)(a, b), a @ b)
 
 
-def test_searches_of_two_devices_at_once_find_what_one_machine_finds(fleet: Fleet, tmp_path: Path) -> None:
-    other = threading.Thread(target=tuned, args=(tmp_path / "a100.jsonl", "a100", fleet))
+def test_searches_of_two_devices_at_once_find_what_one_machine_finds_but_for_a_schedule_that_ends_two_cards(
+    fleet: Fleet, made_up: MadeUpCluster, tmp_path: Path
+) -> None:
+    local = tuned(tmp_path / "local.jsonl", "h200", Local(batches=6)).best
+    assert local is not None
+    late = (r for r in records(tmp_path / "local.jsonl")[20:] if r.measurement.ok)
+    deadly = next(r.schedule for r in late if r.schedule != local.schedule)
+    made_up.deadly.write_text(deadly.one_line)
+    other = threading.Thread(target=tuned, args=(tmp_path / "a100.jsonl", "a100", fleet, 32))
     other.start()
     best = tuned(tmp_path / "h200.jsonl", "h200", fleet).best
     other.join()
-    local = tuned(tmp_path / "local.jsonl", "h200", Local(batches=6)).best
-    assert best is not None
-    assert local is not None
-    assert (best.schedule, best.measurement.latencies_s) == (local.schedule, local.measurement.latencies_s)
-    assert Counter(tried(tmp_path / "h200.jsonl")) == Counter(tried(tmp_path / "local.jsonl"))
-    cards = {name: [r.measurement.card for r in records(tmp_path / f"{name}.jsonl")] for name in ("h200", "a100")}
-    # What does not compile on a node without a card has none.
-    assert not set(filter(None, cards["h200"])) & set(filter(None, cards["a100"]))
-    assert len({r.measurement.card for r in records(tmp_path / "h200.jsonl") if r.provenance.finals} - {""}) == 1
-
-
-def test_a_schedule_that_ends_two_cards_is_one_failed_record(
-    fleet: Fleet, made_up: MadeUpCluster, tmp_path: Path, log: Path
-) -> None:
-    local = local_schedules(tmp_path)
-    deadly = next(r for r in records(tmp_path / "local.jsonl")[20:] if r.measurement.ok).schedule
-    made_up.deadly.write_text(deadly.one_line)
-    tuned(log, "h200", fleet)
     made_up.deadly.write_text("")
-    assert Counter(tried(log)) == Counter(local)
-    crashed = [r.schedule for r in records(log) if r.measurement.status == "run_crash"]
-    assert crashed == [deadly]
+    assert best is not None
+    assert (best.schedule, best.measurement.latencies_s) == (local.schedule, local.measurement.latencies_s)
+    found = {name: records(tmp_path / f"{name}.jsonl") for name in ("h200", "a100")}
+    assert Counter(tried(tmp_path / "h200.jsonl")) == Counter(tried(tmp_path / "local.jsonl"))
+    assert [r.schedule for r in found["h200"] if r.measurement.status == "run_crash"] == [deadly]
+    # What does not compile on a node without a card has none, and neither has what ended its cards.
+    h200s, a100s = ({r.measurement.card for r in found[name]} - {""} for name in found)
+    assert h200s
+    assert a100s
+    assert not h200s & a100s
+    assert len({r.measurement.card for r in found["h200"] if r.provenance.finals} - {""}) == 1
 
 
-def test_the_candidates_of_a_lost_node_are_measured_once_each(
+def test_the_candidates_of_lost_nodes_are_measured_once_each(
     fleet: Fleet, made_up: MadeUpCluster, tmp_path: Path, log: Path
 ) -> None:
     thread = in_a_thread(log, fleet, 400)
-    made_up.cluster.remove_node(made_up.h200, allow_graceful=False)
+    made_up.lose("first h200", "real", "a100")
     thread.join()
     assert Counter(tried(log)) == Counter(local_schedules(tmp_path, 400))
 
@@ -207,7 +213,7 @@ def test_a_search_whose_cluster_lost_its_head_ends_and_goes_on_elsewhere(
     os.kill(head.process.pid, signal.SIGKILL)
     said = driver.communicate(timeout=60.0)[1]
     assert driver.returncode == 1
-    assert "the head of the Ray cluster has not answered for 3 s" in said
+    assert "the head of the Ray cluster has not answered for 2 s" in said
     assert log.read_bytes().endswith(b"\n")
     before = tried(log)
     tuned(log, "h200", Local(batches=6), len(before) + 32)

@@ -273,8 +273,8 @@ def test_strict_takes_the_winner_of_a_log_and_neither_searches_nor_guesses(
     assert strict.best_config.kwargs == {"BLOCK": 128}
     with pytest.raises(InputError, match=rf"the nearest record \(scale n={n} .*\) differs in n: {n}, wanted {n // 2}"):
         strict.warmup(x[: n // 2], out[: n // 2], n // 2, grid=(1,))
-    monkeypatch.setenv("AUTOSCHED_STRICT", "1")
     by_environment = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(scale))
+    monkeypatch.setenv("AUTOSCHED_STRICT", "1")
     with pytest.raises(InputError, match="without strict the call tunes it"):
         by_environment[(1,)](x[: n // 2], out[: n // 2], n // 2)
     assert len(records(log)) == before
