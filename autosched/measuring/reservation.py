@@ -26,6 +26,11 @@ class Reservation:
         """True in the process that opened the measurer, False in one that was forked from it."""
         return os.getpid() == self._process
 
+    @property
+    def taken(self) -> bool:
+        """True while a search has it."""
+        return self._thread is not None
+
     def check_process(self) -> None:
         """Raise InputError in a forked process."""
         if not self.here:

@@ -6,9 +6,11 @@ it. No task is retried and no actor restarted by Ray: the measurer decides what 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,11 +23,10 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from autosched.measuring.fleet import actors
-from autosched.measuring.fleet.code import Code
+from autosched.measuring.fleet.admission import Admission, NodeFacts, Surveyed, last_line
 from autosched.measuring.fleet.messages import Packed
 from autosched.measuring.fleet.roster import Card, Compiler
 from search_spaces import InputError, Target, TargetUnavailableError
-from search_spaces.parsed_json import parsed
 from tuning_logs import Versions
 
 R = TypeVar("R")
@@ -46,21 +47,23 @@ _ROOM_OF_CPU = 64
 # An actor that was lost so often without an answer in between is not started again.
 _MOST_LOSSES = 3
 _ID_DIGITS = 6
+_LOOPBACK = "127.0.0.1"
 
 
 def connect(address: str) -> None:
     """Connect this process to a cluster: "auto" for the one that is here, "local" to start one on this machine.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or this process is connected to another one.
     """
     if ray.is_initialized():
+        _check_same(address, ray.get_runtime_context().gcs_address)
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
         # Reachable from this machine alone, and by this user alone: as Ray does itself from 2.59 on.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-        quiet |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        quiet |= {"include_dashboard": False, "_node_ip_address": _LOOPBACK}
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -69,14 +72,24 @@ def connect(address: str) -> None:
         ) from error
 
 
-@dataclass(frozen=True)
-class NodeFacts:
-    """A node of the cluster: its id, name, and what Ray may use there."""
-
-    id: str
-    name: str
-    gpus: int
-    cpus: int
+def _check_same(address: str, connected: str) -> None:
+    """Raise InputError if an address is not that of the cluster to which this process is connected already."""
+    # Of a cluster that is reached as a client, Ray tells another address than the one that was asked for.
+    if address in ("auto", connected) or address.startswith("ray://"):
+        return
+    host, _, port = connected.rpartition(":")
+    asked_host, _, asked_port = address.rpartition(":")
+    if address == "local":
+        same = host == _LOOPBACK
+    else:
+        with contextlib.suppress(OSError):
+            asked_host = socket.gethostbyname(asked_host)
+        same = (asked_host, asked_port) == (host, port)
+    if not same:
+        raise InputError(
+            f"this process is connected to the Ray cluster at {connected} already; got {address!r}: call "
+            "`ray.shutdown()` first, or search from another process"
+        )
 
 
 def living_nodes() -> list[NodeFacts]:
@@ -90,19 +103,6 @@ def living_nodes() -> list[NodeFacts]:
             name = f"{node['NodeName']} ({node['NodeID'][:_ID_DIGITS]})"
             found.append(NodeFacts(node["NodeID"], name, gpus, cpus))
     return found
-
-
-@dataclass(frozen=True)
-class Surveyed:
-    """Devices and code of a node."""
-
-    devices: tuple[str, ...]
-    code: Code
-
-    @staticmethod
-    def from_text(message: str) -> Surveyed:
-        given = parsed(message)
-        return Surveyed(tuple(given["devices"]), Code.from_text(given["code"]))
 
 
 def surveys(nodes: list[NodeFacts], target: Target, location: str) -> dict[NodeFacts, Future[str]]:
@@ -172,8 +172,7 @@ class RayRoster:
     def __init__(self, target: Target, location: str) -> None:
         self._target = target
         self._location = location
-        self._own = Code.here(target)
-        self._measuring: Code | None = None
+        self._admission = Admission(target)
         self._seen: set[str] = set()
         self._surveys: dict[NodeFacts, Future[str]] = {}
         self._has: dict[str, tuple[str, ...]] = {}
@@ -186,10 +185,13 @@ class RayRoster:
             self._look()
             self._settle_surveys(all_of_them=True)
             time.sleep(_POLL_S)
+        # A node that is still surveyed joins later.
+        self._settle_surveys()
         self._cards = sum(not slot.compiles for slot in self._slots)
         if not self._cards:
             has = [f"{name} has {', '.join(devices) or 'no device'}" for name, devices in self._has.items()]
-            why = "; ".join(filter(None, (*has, self.complaints)))
+            why = "; ".join(filter(None, (*has, self.complaints))) or "it has no node with a core"
+            self.close()
             raise TargetUnavailableError(f"no node of the fleet can measure on {target.device}: {why}")
 
     @property
@@ -198,14 +200,16 @@ class RayRoster:
 
     @property
     def environment(self) -> Versions:
-        assert self._measuring is not None, "there are cards"
-        return self._measuring.environment
+        assert self._admission.measuring is not None, "there are cards"
+        return self._admission.measuring.environment
 
     @property
     def complaints(self) -> str:
         starting = sum(slot.hello is not None for slot in self._slots)
         busy = [f"{starting} actors wait for a free card, or for nodes that start them"] if starting else []
-        return "; ".join([*(f"{name}: {why}" for name, why in self._refused.items()), *busy])
+        refused = [f"{name}: {why}" for name, why in self._refused.items()]
+        silent = [f"{node.name}: it has not told its devices and code yet" for node in self._surveys]
+        return "; ".join([*refused, *silent, *busy])
 
     def joined(self) -> tuple[list[Card], list[Compiler]]:
         self._look()
@@ -217,7 +221,7 @@ class RayRoster:
                 continue
             hello, slot.hello = slot.hello, None
             if (error := hello.exception()) is not None:
-                self._refused[slot.node.name] = _last_line(error)
+                self._refused[slot.node.name] = last_line(error)
                 self._vacate(slot)
             elif slot.place is not None:
                 (compilers if slot.compiles else cards).append(slot.place)
@@ -230,9 +234,9 @@ class RayRoster:
     def why_lost(self, error: BaseException) -> str | None:
         if isinstance(error, TargetUnavailableError):
             # The measurer of a card broke.
-            return _last_line(error)
+            return last_line(error)
         if isinstance(error, RayError) and not isinstance(error, RayTaskError):
-            return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
         return None
 
     def close(self) -> None:
@@ -267,31 +271,24 @@ class RayRoster:
         if all_of_them and not all(survey.done() for survey in self._surveys.values()):
             return
         done = {node: survey for node, survey in self._surveys.items() if survey.done()}
-        found: list[tuple[NodeFacts, Surveyed]] = []
+        found: dict[NodeFacts, Surveyed] = {}
         for node, survey in done.items():
             del self._surveys[node]
             if (error := survey.exception()) is not None:
-                self._refused[node.name] = _last_line(error)
+                self._refused[node.name] = last_line(error)
                 continue
-            surveyed = Surveyed.from_text(survey.result())
+            found[node] = surveyed = Surveyed.from_text(survey.result())
             self._has[node.name] = surveyed.devices
-            found.append((node, surveyed))
-        for node, surveyed in sorted(found, key=lambda pair: self._target.device not in pair[1].devices):
-            self._admit(node, surveyed)
+        for node, why in self._admission.why_refused(found).items():
+            self._admit(node, found[node], why)
 
-    def _admit(self, node: NodeFacts, surveyed: Surveyed) -> None:
-        measures = self._target.device in surveyed.devices and (self._target.kind == "cpu" or node.gpus > 0)
-        compiles = self._target.kind == "gpu" and not node.gpus
-        if not (measures or compiles):
+    def _admit(self, node: NodeFacts, surveyed: Surveyed, why_refused: str) -> None:
+        measures = self._admission.measures(node, surveyed)
+        if not (measures or self._admission.compiles(node)):
             return
-        why = surveyed.code.why_unlike(self._own)
-        if not why and self._measuring is not None:
-            why = surveyed.code.why_unfit(self._measuring, only_compiles=not measures)
-        if why:
-            self._refused[node.name] = f"another version: {why}"
+        if why_refused:
+            self._refused[node.name] = f"another version: {why_refused}"
             return
-        if measures and self._measuring is None:
-            self._measuring = surveyed.code
         self._slots += list(_slots(node, self._target, surveyed.devices.count(self._target.device), measures))
         for slot in self._slots:
             if slot.place is None:
@@ -325,11 +322,6 @@ def _slots(node: NodeFacts, target: Target, devices: int, measures: bool) -> Ite
         return
     for _ in range(min(node.gpus, devices)):
         yield _Slot(node, False, node.cpus // node.gpus)
-
-
-def _last_line(error: BaseException) -> str:
-    """What was raised on the node: Ray puts its traceback before that."""
-    return str(error).strip().splitlines()[-1]
 
 
 def _in_thread(work: Callable[[], R]) -> Future[R]:

@@ -72,10 +72,10 @@ class Crew(Generic[P, J]):
         return waiting
 
     def drop(self) -> list[J]:
-        """Remove and return all jobs without an answer."""
+        """Remove and return all jobs without an answer. Places are busy with theirs until those answer, unheard."""
         held = {job: None for jobs in self._held.values() for job in jobs if not job.answered}
-        for jobs in self._held.values():
-            jobs.clear()
+        for job in held:
+            job.answered = True
         return [*self.cancel_waiting(), *held]
 
     def leave(self, place: P) -> list[J]:

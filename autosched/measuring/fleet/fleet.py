@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -16,7 +16,10 @@ from search_spaces import InputError, Target
 
 
 class Fleet:
-    """Measures on the cards of a cluster, those of every device for itself; the cards stay from search to search.
+    """Measures on the cards of a cluster, those of every device for itself; they stay from search to search.
+
+    An actor has the cores of its node, or a share, for itself. So a search for another target gives back what no search
+    uses; of two at once, only the first has the nodes that both need.
 
     `node` tells the nodes what they have, as "module:class" (`node.Node`).
     """
@@ -47,8 +50,10 @@ class Fleet:
             InputError: another search of this process has them.
             TargetUnavailableError: no node has such a card.
         """
-        measurer = self._of(target)
-        with measurer.of_one_search():
+        with ExitStack() as reserved:
+            with self._lock:
+                measurer = self._of(target)
+                reserved.enter_context(measurer.of_one_search())
             yield measurer
 
     def close(self) -> None:
@@ -59,13 +64,13 @@ class Fleet:
             self._measurers.clear()
 
     def _of(self, target: Target) -> FleetMeasurer:
-        with self._lock:
-            found = self._measurers.get(target.key)
-            if found is None or not found.usable:
-                if found is not None:
-                    found.close()
-                found = self._measurers[target.key] = FleetMeasurer(target, self._open_roster(target, self._node))
-            return found
+        """The measurer of a target; those that no search uses, or can use, are closed."""
+        for key, measurer in list(self._measurers.items()):
+            if not measurer.usable or (key != target.key and not measurer.in_use):
+                self._measurers.pop(key).close()
+        if target.key not in self._measurers:
+            self._measurers[target.key] = FleetMeasurer(target, self._open_roster(target, self._node))
+        return self._measurers[target.key]
 
 
 def fleet(address: str = "auto") -> Fleet:

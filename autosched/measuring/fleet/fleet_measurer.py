@@ -22,7 +22,7 @@ from autosched.measuring.fleet.messages import Answer, Packed, schedules_text, t
 from autosched.measuring.fleet.roster import Card, Compiler, Roster
 from autosched.measuring.measurer import BATCH, UnfitWorkloadError
 from autosched.measuring.reservation import Reservation
-from search_spaces import InputError, Schedule, Target, TargetUnavailableError, Workload
+from search_spaces import DataError, InputError, Schedule, Target, TargetUnavailableError, Workload
 from tuning_logs import Measurement, Versions
 
 # Nodes that are lost or new are noticed within this time, apart from lost ones that had a job.
@@ -70,9 +70,11 @@ class FleetMeasurer:
         self._roster = roster
         self._patience_s = patience_s
         self._reservation = Reservation(target.device)
+        # Guards the reservation.
+        self._lock = threading.Lock()
         self._cards: Crew[Card, _Trial] = Crew()
         self._compilers: Crew[Compiler, _Compilation] = Crew()
-        self._library_s: dict[str, float | None] = {}
+        self._library_s: dict[str, float] = {}
         self._search = ""
         self._alone_since = time.monotonic()
         self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -93,6 +95,11 @@ class FleetMeasurer:
     def usable(self) -> bool:
         return self._broken is None and not self._closing and self._reservation.here
 
+    @property
+    def in_use(self) -> bool:
+        with self._lock:
+            return self._reservation.taken
+
     def library_s(self, workload: Workload) -> float | None:
         return self._library_s.get(workload.key)
 
@@ -104,14 +111,17 @@ class FleetMeasurer:
             InputError: it is in use already, or belongs to another process.
         """
         self._reservation.check_process()
-        self._reservation.take()
+        with self._lock:
+            self._reservation.take()
         self._search = uuid.uuid4().hex
         self._library_s.clear()
         try:
             yield
         finally:
-            self._reservation.end()
-            self.cancel()
+            # Before the next search submits anything.
+            self._events.put(self._end_search)
+            with self._lock:
+                self._reservation.end()
 
     def submit(
         self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
@@ -250,7 +260,7 @@ class FleetMeasurer:
         if not self._compilers.answer(compiler, compilation, time.monotonic()):
             return
         if made is None:
-            compilation.trial.answer.set_result(Answer.from_text(text))
+            self._finish(compilation.trial, text)
         else:
             compilation.trial.compiled = made
             self._cards.submit(compilation.trial)
@@ -259,9 +269,17 @@ class FleetMeasurer:
         if reply.exception() is not None:
             self._lost(self._cards, card, reply.exception())
         elif self._cards.answer(card, trial, time.monotonic()):
-            answer = Answer.from_text(reply.result())
+            self._finish(trial, reply.result())
+
+    def _finish(self, trial: _Trial, message: str) -> None:
+        try:
+            answer = Answer.from_text(message)
+        except DataError as error:
+            trial.answer.set_exception(error)
+            return
+        if answer.library_s is not None:
             self._library_s[trial.key] = answer.library_s
-            trial.answer.set_result(answer)
+        trial.answer.set_result(answer)
 
     def _lost(self, crew: Crew[Any, Any], place: Card | Compiler, error: BaseException | None) -> None:
         if self._broken is not None or place not in crew.places:
@@ -291,6 +309,11 @@ class FleetMeasurer:
             trial.answer.cancel()
         for card in self._cards.places:
             card.cancel()
+
+    def _end_search(self) -> None:
+        self._cancel()
+        for trial in self._drop():
+            trial.answer.cancel()
 
     def _drop(self) -> list[_Trial]:
         """All trials without an answer."""

@@ -8,8 +8,8 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
 from autosched.backends import spaces
-from autosched.measuring.fleet.cluster import NodeFacts, RayRoster, Surveyed, connect, living_nodes, surveys
-from autosched.measuring.fleet.code import Code
+from autosched.measuring.fleet.admission import Admission, Surveyed, last_line
+from autosched.measuring.fleet.cluster import RayRoster, connect, living_nodes, surveys
 from autosched.measuring.fleet.messages import Answer, schedules_text, task_text
 from autosched.measuring.fleet.node import LOCATION
 from autosched.measuring.fleet.roster import Card
@@ -50,19 +50,21 @@ def status(address: str, target: Target, node: str = LOCATION) -> list[NodeStatu
     nodes = living_nodes()
     asked = surveys([node for node in nodes if node.cpus], target, node)
     wait(asked.values(), _SILENT_S)
-    own = Code.here(target)
-    return [_status(node, asked.get(node), own) for node in nodes]
+    answered = {node: survey for node, survey in asked.items() if survey.done()}
+    found = {node: Surveyed.from_text(s.result()) for node, s in answered.items() if s.exception() is None}
+    refused = Admission(target).why_refused(found)
+    return [
+        NodeStatus(node.name, node.gpus, node.cpus, found[node].devices, refused[node])
+        if node in found
+        else NodeStatus(node.name, node.gpus, node.cpus, (), _why_unknown(answered.get(node), node in asked))
+        for node in nodes
+    ]
 
 
-def _status(node: NodeFacts, survey: Future[str] | None, own: Code) -> NodeStatus:
-    if survey is None:
-        return NodeStatus(node.name, node.gpus, node.cpus, (), "it has no core")
-    if not survey.done():
-        return NodeStatus(node.name, node.gpus, node.cpus, (), f"silent for {_SILENT_S:.0f} s")
-    if (error := survey.exception()) is not None:
-        return NodeStatus(node.name, node.gpus, node.cpus, (), str(error).strip().splitlines()[-1])
-    found = Surveyed.from_text(survey.result())
-    return NodeStatus(node.name, node.gpus, node.cpus, found.devices, found.code.why_unlike(own))
+def _why_unknown(survey: Future[str] | None, asked: bool) -> str:
+    if not asked:
+        return "it has no core"
+    return f"silent for {_SILENT_S:.0f} s" if survey is None else last_line(survey.exception() or AssertionError())
 
 
 def check(address: str, target: Target, node: str = LOCATION) -> Iterator[CardStatus]:

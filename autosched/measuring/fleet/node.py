@@ -27,6 +27,9 @@ LOCATION = "autosched.measuring.fleet.node:ThisNode"
 class CardMeasurer(Protocol):
     """The part of a `LocalMeasurer` that a card needs."""
 
+    @property
+    def usable(self) -> bool: ...
+
     def reserved(self, target: Target) -> AbstractContextManager[None]: ...
 
     def library_s(self, workload: Workload) -> float | None: ...

@@ -225,14 +225,18 @@ class SearchOf(Generic[T]):
         if not self.sources.cold:
             found = history(self.log, op, device, self._policy, self.records, self.sources)
             self._start = found.of_sketches(sketch_names())
-            self._listening = Listening(self.log, op, device, self._policy)
+            self._listening = Listening(self.log, op, device, self._policy, self._successes)
         self.strategy.tell([*self._start.records, *self._heard], elsewhere=True)
         self.strategy.tell(standing(self.records))
 
     def _listen(self) -> None:
         """Observe what searches for other devices have written to the log since the last batch."""
-        if self._listening is not None and (news := self._listening.news()):
+        if self._listening is not None and (news := self._listening.news(self._successes)):
             self.strategy.tell(news[: self.sources.most], elsewhere=True)
+
+    @property
+    def _successes(self) -> int:
+        return sum(r.measurement.ok for r in self.records)
 
     def submit(self, batch: Batch, measurer: MeasurerOf[Any]) -> None:
         """Submit a batch to the measurer."""

@@ -22,6 +22,8 @@ from tuning_logs import Measurement, TuningLog, TuningRecord
 
 warm_start = importlib.import_module("autosched.tuning.searching.warm_start")
 
+listening_module = importlib.import_module("autosched.tuning.searching.listening")
+
 
 @pytest.fixture(autouse=True)
 def nothing_ships(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,13 +33,22 @@ def nothing_ships(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_hears_once_of_each_success_on_another_device_that_was_not_there_at_the_start(log: Path) -> None:
     tuning_log = TuningLog(log)
     tuning_log.append(record(1, target=A100))
-    listening = Listening(tuning_log, SMALL, H200, "cold")
-    assert listening.news() == []
+    listening = Listening(tuning_log, SMALL, H200, "cold", own=0)
+    assert listening.news(own=0) == []
     others = [record(2, target=A100), record(3, target=H200), record(4, None, target=A100), record(5, policy="hot")]
     tuning_log.append(*others)
-    assert tiles(listening.news()) == [2]
-    assert listening.news() == []
+    assert tiles(listening.news(own=1)) == [2]
+    assert listening.news(own=1) == []
     assert dict(listening.devices) == {A100.label: 1}
+
+
+def test_own_records_do_not_deafen_it(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening_module, "MOST_LOOKED_THROUGH", 2)
+    tuning_log = TuningLog(log)
+    tuning_log.append(*(record(n, target=H200) for n in range(1, 4)))
+    listening = Listening(tuning_log, SMALL, H200, "cold", own=3)
+    tuning_log.append(record(4, target=A100))
+    assert tiles(listening.news(own=3)) == [4]
 
 
 class BesideAnother(TileMeasurer):

@@ -123,6 +123,8 @@ class MadeUpCompiling:
 class MadeUpMeasurer:
     """One trial at a time; without an artefact it is compiled before."""
 
+    usable = True
+
     def __init__(self, workers: int) -> None:
         self._compiling = MadeUpCompiling(workers)
         self._device = ThreadPoolExecutor(1)

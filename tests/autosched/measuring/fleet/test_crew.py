@@ -128,3 +128,20 @@ def test_every_job_is_answered_or_given_up_once_whatever_becomes_of_the_places(s
         under_way = []
         ended += [job for place, job in pairs if crew.answer(place, job, 1e6)]
     assert sorted(map(id, ended)) == sorted(map(id, submitted))
+
+
+def test_dropped_jobs_keep_their_places_busy_and_are_neither_heard_nor_started_again() -> None:
+    place, other = Place(), Place(1)
+    crew, jobs = crew_of(place, jobs=3)
+    started = crew.starts(0.0)
+    assert set(crew.drop()) == set(jobs)
+    assert crew.drop() == []
+    later = Job()
+    crew.submit(later)
+    assert crew.starts(1.0) == []
+    assert not crew.answer(*started[0], 1.0)
+    assert crew.starts(1.0) == [(place, later)]
+    crew.join(other)
+    assert crew.leave(place) == []
+    assert crew.starts(2.0) == [(other, later)]
+    assert crew.starts(3.0) == []

@@ -8,14 +8,17 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import autosched
+from autosched.backends import spaces
 from autosched.measuring.fleet.fleet_measurer import FleetMeasurer
 from fake_roster import FakeCard, FakeCompiler, FakeRoster
 from made_up_node import Local, imaginary_cpu
-from search_spaces import Schedule, TargetUnavailableError, ops
+from search_spaces import DataError, Schedule, TargetUnavailableError, ops
 from tuning_logs import TuningLog, TuningRecord
+from waiting import eventually
 
 TARGET = imaginary_cpu()
 OP = ops.matmul(64, 64, 64)
@@ -134,3 +137,48 @@ def test_it_serves_one_search_at_a_time() -> None:
     assert roster.closed
     with pytest.raises(autosched.InputError, match="closed"):
         measurer.submit(OP, [Schedule("never", ())])
+
+
+class Held(FakeCompiler):
+    """Keeps what it is given until it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[Future[Any]] = []
+
+    def compile(self, task: str, schedules: str) -> Future[Any]:
+        self.held.append(Future())
+        return self.held[-1]
+
+
+def test_what_compiles_for_a_search_that_has_ended_comes_to_no_card() -> None:
+    card, compiler = FakeCard(), Held()
+    measurer = FleetMeasurer(TARGET, FakeRoster([card], [compiler]))
+    schedules = [spaces.build(OP, TARGET).sample(np.random.default_rng(0))]
+    try:
+        with measurer.of_one_search():
+            (late,) = measurer.submit(OP, schedules)
+            assert eventually(lambda: len(compiler.held) == 1, 10.0)
+        with measurer.of_one_search():
+            assert eventually(late.cancelled, 10.0)
+            compiler.held[0].set_result(("", ("made up", (b"",))))
+            (present,) = measurer.submit(OP, schedules)
+            assert eventually(lambda: len(compiler.held) == 2, 10.0)
+            compiler.held[1].set_result(("", ("made up", (b"",))))
+            assert present.result(10.0).card == card.name
+    finally:
+        measurer.close()
+    assert len(card.measured) == 1
+
+
+class Unreadable(FakeCard):
+    def measure(self, search: str, task: str, schedules: str, seed: int, compiled: Any) -> Future[str]:
+        super().measure(search, task, schedules, seed, compiled).result()
+        answer: Future[str] = Future()
+        answer.set_result('{"measurements": [{"status": "a later status"}], "library_s": null, "unfit": ""}')
+        return answer
+
+
+def test_an_answer_that_cannot_be_read_ends_the_search(log: Path) -> None:
+    with pytest.raises(DataError):
+        searched(log, FakeRoster([Unreadable(), Unreadable()]))

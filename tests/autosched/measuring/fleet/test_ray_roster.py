@@ -1,0 +1,107 @@
+"""The roster of a Ray cluster whose nodes and actors are made up: it starts without Ray."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autosched.measuring.fleet.admission import NodeFacts
+from autosched.measuring.fleet.code import Code
+from made_up_node import imaginary_cpu
+from search_spaces import InputError, TargetUnavailableError
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'autosched[fleet]'")
+
+from autosched.measuring.fleet import cluster
+from autosched.measuring.fleet.cluster import RayRoster
+
+TARGET = imaginary_cpu()
+CODE = Code.here(TARGET)
+QUICK, SLOW = NodeFacts("1" * 56, "quick", 0, 8), NodeFacts("2" * 56, "slow", 0, 8)
+
+
+def of(value: Any) -> Any:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
+
+
+def surveyed(code: Code = CODE) -> Future[str]:
+    found: Future[str] = of(json.dumps({"devices": [TARGET.device], "code": code.to_text()}))
+    return found
+
+
+class MadeUpRay:
+    """Actors that say hello at once."""
+
+    def __init__(self) -> None:
+        self.hello = SimpleNamespace(remote=lambda: SimpleNamespace(future=lambda: of("card")))
+
+    def remote(self, *_: object) -> MadeUpRay:
+        return self
+
+    def options(self, **_: object) -> MadeUpRay:
+        return self
+
+    def kill(self, actor: object, no_restart: bool) -> None:
+        """Nothing to end."""
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[NodeFacts, Future[str]]:
+    """The surveys of the nodes that live, which the test fills in."""
+    found: dict[NodeFacts, Future[str]] = {}
+
+    def surveys(nodes: Sequence[NodeFacts], *_: object) -> dict[NodeFacts, Future[str]]:
+        return {node: found[node] for node in nodes}
+
+    monkeypatch.setattr(cluster, "ray", MadeUpRay())
+    monkeypatch.setattr(cluster, "living_nodes", lambda: list(found))
+    monkeypatch.setattr(cluster, "surveys", surveys)
+    monkeypatch.setattr(cluster, "_SURVEY_S", 0.2)
+    return found
+
+
+def test_a_slow_node_holds_up_nobody_and_joins_later(answers: dict[NodeFacts, Future[str]]) -> None:
+    answers |= {SLOW: Future(), QUICK: surveyed()}
+    roster = RayRoster(TARGET, "made:up")
+    assert roster.cards == 1
+    assert len(roster.joined()[0]) == 1
+    assert roster.complaints == "slow: it has not told its devices and code yet"
+    answers[SLOW].set_result(surveyed().result())
+    assert [len(roster.joined()[0]) for _ in range(2)] == [1, 0]
+    assert roster.complaints == ""
+
+
+def test_a_fleet_of_slow_nodes_alone_is_refused_with_their_names(answers: dict[NodeFacts, Future[str]]) -> None:
+    answers[SLOW] = Future()
+    with pytest.raises(TargetUnavailableError, match="slow: it has not told"):
+        RayRoster(TARGET, "made:up")
+
+
+@pytest.mark.parametrize(
+    ("address", "connected", "same"),
+    [
+        ("auto", "10.0.0.1:6379", True),
+        ("10.0.0.1:6379", "10.0.0.1:6379", True),
+        ("localhost:6379", "127.0.0.1:6379", True),
+        ("local", "127.0.0.1:6379", True),
+        ("local", "10.0.0.1:6379", False),
+        ("10.0.0.2:6379", "10.0.0.1:6379", False),
+        ("10.0.0.1:6380", "10.0.0.1:6379", False),
+    ],
+)
+def test_another_cluster_than_the_one_that_is_connected_is_refused(
+    monkeypatch: pytest.MonkeyPatch, address: str, connected: str, same: bool
+) -> None:
+    context = SimpleNamespace(gcs_address=connected)
+    ray = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: context)
+    monkeypatch.setattr(cluster, "ray", ray)
+    with nullcontext() if same else pytest.raises(InputError, match=f"at {connected} already"):
+        cluster.connect(address)
