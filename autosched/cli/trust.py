@@ -76,6 +76,8 @@ def verify_command(
     chosen = next((name for name in AGAINST if name == against), None)
     if chosen is None:
         raise unknown_name("comparison", against, AGAINST)
+    if junit and not junit.parent.is_dir():
+        raise InputError(f"no folder {junit.parent} for {junit.name}; expected one")
     out, found = console(), []
     for kernel in verified(log, select=select or (), against=chosen, device=not no_device):
         found.append(kernel)
@@ -83,7 +85,10 @@ def verify_command(
             say(out, str(kernel))
     done = Verification(tuple(found))
     if junit:
-        junit.write_bytes(junit_xml(done))
+        try:
+            junit.write_bytes(junit_xml(done))
+        except OSError as error:
+            raise InputError(f"cannot write {junit}: {error.strerror}") from error
     if as_json:
         typer.echo(json.dumps(done.to_json()))
     else:

@@ -162,11 +162,21 @@ def _with_speed(
     itself = _without_cause(certificate)
     median_s, measured = statistics.median(now), record.measurement
     if library and pairs and (speedup := Ratio.of(library, now)):
-        verdict, reason = against_recorded(speedup, pairs.ratio, itself)
+        verdict, reason = _in_this_process(record, *against_recorded(speedup, pairs.ratio, itself))
         timed = Latency(pairs.winner_s, median_s), Latency(pairs.other_s, statistics.median(library))
         return _judged(found, verdict, reason, *timed)
-    verdict, reason = of_latencies(now, measured.latencies_s, itself, "by its latency")
+    verdict, reason = _in_this_process(record, *of_latencies(now, measured.latencies_s, itself, "by its latency"))
     return _judged(found, verdict, reason, Latency(measured.latency_s, median_s), None)
+
+
+def _in_this_process(record: TuningRecord, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
+    """The verdict on rounds of this process; those of the record were of a worker's, which on a CPU has its own cores.
+
+    There, latencies and ratios differ from process to process.
+    """
+    if record.target.kind == "cpu" and verdict in ("faster", "slower"):
+        return "ambiguous", f"{reason}; timed in this process: `autosched verify` times as searches do"
+    return verdict, reason
 
 
 def _without_cause(certificate: Certificate) -> Ratio | None:

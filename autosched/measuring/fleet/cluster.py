@@ -48,6 +48,8 @@ _ROOM_OF_CPU = 64
 _MOST_LOSSES = 3
 _ID_DIGITS = 6
 _LOOPBACK = "127.0.0.1"
+# To connect to a machine that is there.
+_CONNECT_S = 5.0
 
 
 def connect(address: str) -> None:
@@ -59,6 +61,7 @@ def connect(address: str) -> None:
     if ray.is_initialized():
         _check_same(address, ray.get_runtime_context().gcs_address)
         return
+    _check_listening(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
         # Reachable from this machine alone, and by this user alone: as Ray does itself from 2.59 on.
@@ -67,6 +70,19 @@ def connect(address: str) -> None:
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"no Ray cluster at {address!r}: {error}; start one with `ray start --head`, or give its address"
+        ) from error
+
+
+def _check_listening(address: str) -> None:
+    """Raise InputError if nobody listens at an address of a host and a port: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+    except (OSError, OverflowError) as error:
         raise InputError(
             f"no Ray cluster at {address!r}: {error}; start one with `ray start --head`, or give its address"
         ) from error

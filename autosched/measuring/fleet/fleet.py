@@ -78,7 +78,7 @@ def fleet(address: str = "auto") -> Fleet:
 
     "auto" is the cluster of this machine, "local" a new one on this machine alone; others are "host:port", as
     `ray start --head` prints it, of a cluster that this machine is part of, and "ray://host:10001" of one that it is
-    not.
+    not, for which Ray wants `ray[client]`.
 
     Raises:
         InputError: Ray is not installed, or there is no cluster.

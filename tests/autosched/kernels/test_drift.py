@@ -67,6 +67,19 @@ def test_replay_notes_the_drift_where_it_is_asked_to(log: Path, kernel: Kernel) 
     assert str(kernel.drift).startswith(f"drift: {kernel.drift.verdict}, ")
 
 
+@pytest.fixture
+def as_if_timed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: rounds of this process count like those of the worker that made the record."""
+    monkeypatch.setattr(drift, "_in_this_process", lambda _, *verdict: verdict)
+
+
+def test_on_a_cpu_another_speed_in_this_process_decides_nothing(kernel: Kernel) -> None:
+    found = with_speedup(kernel, 1000.0)
+    assert found.verdict == "ambiguous"
+    assert "autosched verify" in found.reason
+
+
+@pytest.mark.usefixtures("as_if_timed_alike")
 def test_a_far_other_speed_up_is_told_and_only_noise_is_left_to_cause_it(kernel: Kernel) -> None:
     slower, faster = with_speedup(kernel, 1000.0), with_speedup(kernel, 0.001)
     assert (slower.verdict, slower.causes) == ("slower", ("noise",))
@@ -74,6 +87,7 @@ def test_a_far_other_speed_up_is_told_and_only_noise_is_left_to_cause_it(kernel:
     assert "recorded 1000.00x" in slower.reason
 
 
+@pytest.mark.usefixtures("as_if_timed_alike")
 def test_what_differed_then_without_a_cause_decides_nothing_now(kernel: Kernel) -> None:
     library = certificate(kernel).library
     assert library is not None

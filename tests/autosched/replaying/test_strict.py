@@ -95,6 +95,9 @@ def test_the_environment_makes_every_replay_strict(stale_log: Path, monkeypatch:
         autosched.replay(OP, "cpu", log=stale_log, predicted=True)
     with pytest.raises(InputError, match="the nearest record"):
         nearest_kernels(autosched.trace(doubled, torch.randn(8, 24)), devices.resolve("cpu"), log=stale_log)
+    monkeypatch.setenv("AUTOSCHED_STRICT", "")
+    with pytest.warns(autosched.StaleRecordWarning):
+        autosched.replay(OP, "cpu", log=stale_log)
     monkeypatch.setenv("AUTOSCHED_STRICT", "yes")
     with pytest.raises(InputError, match="AUTOSCHED_STRICT=yes; expected 0 or 1"):
         autosched.replay(OP, "cpu", log=stale_log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -105,3 +106,11 @@ def test_another_cluster_than_the_one_that_is_connected_is_refused(
     monkeypatch.setattr(cluster, "ray", ray)
     with nullcontext() if same else pytest.raises(InputError, match=f"at {connected} already"):
         cluster.connect(address)
+
+
+def test_an_address_where_nobody_listens_is_refused_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=rf"no Ray cluster at '127\.0\.0\.1:{port}'"):
+            cluster.connect(f"127.0.0.1:{port}")
