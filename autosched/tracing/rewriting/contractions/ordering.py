@@ -16,12 +16,14 @@ from autosched.tracing.rewriting.contractions.loops import Loops
 # The number of a factor, or two orders whose results are multiplied.
 Tree = int | tuple["Tree", "Tree"]
 Order = tuple[float, Tree]
+# Part that counts of the cost of what is prepared once: of orders that cost a call the same, the cheapest to prepare.
+_ONCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Factors:
     """Factors by their `loops`. `kept`: loops of the result. `constant`: those that are, which are multiplied with one
-    another only if they are `folded`, at no cost.
+    another only if they are `folded`, at next to no cost.
     """
 
     loops: tuple[frozenset[int], ...]
@@ -51,11 +53,13 @@ class Factors:
 
     def product(self, a: int, b: int) -> float:
         """The cost of the product of what some and what other factors make."""
-        if self.are_constant(a | b):
-            return 0.0 if self.folded else math.inf
-        return contraction_cost(
+        constant = self.are_constant(a | b)
+        if constant and not self.folded:
+            return math.inf
+        cost = contraction_cost(
             self.remaining(a), self.remaining(b), self.remaining(a | b), self.narrow, self.extents.extent
         )
+        return _ONCE * cost if constant else cost
 
 
 def cheapest_order(factors: Factors) -> Order:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 import autosched
 from autosched.tracing.fusion.regions import below
+from autosched.tracing.rewriting.contractions.loops import Loops
+from autosched.tracing.rewriting.contractions.ordering import Factors, cheapest_order, members_of
 from autosched.tracing.rewriting.rewritings import Rewriting
 from autosched.tracing.values.values import Prepared, Product, Reduced
 from rewritten_values import kernel_of, rewritten, right_rewritings
@@ -143,3 +145,18 @@ def test_sums_within_products_are_no_products_themselves() -> None:
 
     found = right_rewritings(function, inputs_of([X, W]), "reassociate")[0]
     assert sum(isinstance(v, Reduced) for v in below(found.results)) == 2
+
+
+def test_constants_are_combined_in_the_cheapest_order_too() -> None:
+    """Three matrices in a row, of which the first and the last have no loop in common."""
+    loops = Loops()
+    x, first, second, third, result = (loops.new(extent)[0] for extent in (32, 160, 160, 160, 160))
+    chain = tuple(map(frozenset, ((x, first), (first, second), (second, third), (third, result))))
+    constant = (False, True, True, True)
+    factors = Factors(chain, frozenset((x, result)), constant, narrow=False, extents=loops, folded=True)
+    _, tree = cheapest_order(factors)
+    assert isinstance(tree, tuple)
+    assert {frozenset(members_of(side)) for side in tree} == {frozenset([0]), frozenset([1, 2, 3])}
+    combined = next(side for side in tree if side != 0)
+    assert isinstance(combined, tuple)
+    assert frozenset([1, 3]) not in {frozenset(members_of(side)) for side in combined}
