@@ -66,6 +66,6 @@ class Admission:
 
 
 def last_line(error: BaseException) -> str:
-    """What was raised on the node: Ray puts its traceback before that."""
+    """The last line of an error of a node: Ray puts its traceback before that."""
     lines = str(error).strip().splitlines()
     return lines[-1] if lines else type(error).__name__
