@@ -29,19 +29,20 @@ import numpy as np
 import ray
 from ray.cluster_utils import Cluster
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support" / "searches"))
+
+import made_up_node
+from autosched.backends import spaces
+from autosched.machine import devices
+from autosched.measuring import LocalMeasurer, Measurer, TrialLimits
+from autosched.measuring.fleet.cluster import RayRoster, connect
+from autosched.measuring.fleet.fleet_measurer import FleetMeasurer
+from autosched.measuring.fleet.node import LOCATION
+from search_spaces import Schedule, Target, Workload, ops, target_named
+from tuning_logs.text import table_lines
+
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support" / "searches"
-sys.path.insert(0, str(SUPPORT))
-
-import made_up_node  # noqa: E402
-from autosched.backends import spaces  # noqa: E402
-from autosched.machine import devices  # noqa: E402
-from autosched.measuring import LocalMeasurer, Measurer, TrialLimits  # noqa: E402
-from autosched.measuring.fleet.cluster import RayRoster, connect  # noqa: E402
-from autosched.measuring.fleet.fleet_measurer import FleetMeasurer  # noqa: E402
-from autosched.measuring.fleet.node import LOCATION  # noqa: E402
-from search_spaces import Schedule, Target, Workload, ops, target_named  # noqa: E402
-from tuning_logs.text import table_lines  # noqa: E402
 
 OP = ops.matmul(1024, 1024, 1024, dtype="float16")
 H200 = target_named("h200")

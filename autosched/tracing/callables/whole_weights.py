@@ -37,7 +37,7 @@ def _of_weights(step: Step) -> Step:
 
 
 def _of_weight(read: MemoryView) -> MemoryView:
-    """What is read of joined constants as a part of one of them, where it is."""
+    """The part of one constant that is read of joined ones, where it is one's."""
     if not isinstance(read.value, Prepared) or (layout := joined_memory(read.value)) is None:
         return read
     end = read.offset + sum((n - 1) * stride for n, stride in zip(read.shape, read.strides, strict=True))

@@ -181,7 +181,7 @@ def test_another_graph_reads_the_same_memory(copies: list[str]) -> None:
 
 
 def test_a_weight_lies_next_to_those_of_one_wide_product_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be moved for a second product is a copy of it, and counts as one before anything is moved."""
+    """A weight that cannot be moved for a second product is copied, and counts as a copy before anything is moved."""
     first, second, third = (nn.Linear(SIZE, SIZE, bias=False) for _ in range(3))
     counted: list[dict[str, int]] = []
 

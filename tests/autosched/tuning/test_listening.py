@@ -69,7 +69,7 @@ class BesideAnother(TileMeasurer):
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> list[TuningRecord]:
-    """What a search on another device finds, where the same is good: the best of it first."""
+    """Records of a search on another device, where the same is good: the best of it first."""
     path = tmp_path_factory.mktemp("elsewhere") / "log.jsonl"
     tune(OP, ELSEWHERE, 48, log=path, measurer=TileMeasurer(OP, ELSEWHERE), seed=7, history=())
     found = [r for r in TuningLog(path) if not r.provenance.finals]

@@ -28,12 +28,13 @@ from search_spaces import Schedule, TargetUnavailableError, ops, target_named
 from tuning_logs import TuningLog, TuningRecord
 from waiting import eventually
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'autosched[fleet]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'autosched[fleet]'")
 
-from ray.cluster_utils import Cluster  # noqa: E402
+import ray
+from ray.cluster_utils import Cluster
 
-from autosched.measuring.fleet.fleet import Fleet  # noqa: E402
-from autosched.measuring.fleet.inspection import check, status  # noqa: E402
+from autosched.measuring.fleet.fleet import Fleet
+from autosched.measuring.fleet.inspection import check, status
 
 ROOT = Path(__file__).parents[4]
 SUPPORT = ROOT / "tests" / "support" / "searches"
@@ -120,7 +121,7 @@ def tried(log: Path) -> list[Schedule]:
 
 
 def local_schedules(tmp_path: Path, trials: int = TRIALS) -> list[Schedule]:
-    """What one machine tries with the same seed and as many batches in flight."""
+    """The result of one machine with the same seed and as many batches in flight."""
     tuned(tmp_path / "local.jsonl", "h200", Local(batches=6), trials)
     return tried(tmp_path / "local.jsonl")
 

@@ -52,7 +52,10 @@ def test_equal_seeds_give_the_same_search_as_on_one_machine(tmp_path: Path) -> N
     assert {r.measurement.card for r in records} == {"a", "b", "c"}
     there = [(r.schedule, r.measurement.latencies_s) for r in TuningLog(tmp_path / "local.jsonl")]
     assert Counter((r.schedule, r.measurement.latencies_s) for r in records) == Counter(there)
-    assert TuningLog(tmp_path / "fleet.jsonl").best(OP, TARGET).schedule == local.best.schedule  # type: ignore[union-attr]
+    best = TuningLog(tmp_path / "fleet.jsonl").best(OP, TARGET)
+    assert best is not None
+    assert local.best is not None
+    assert best.schedule == local.best.schedule
 
 
 def test_finals_are_held_on_one_card_and_held_again_where_it_is_lost(log: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_small_batches_are_one_round_and_schedules_that_are_no_more_are_left_out
 
 
 def test_an_own_kernel_has_neither_rounds_nor_a_roofline() -> None:
-    task = Task(Path("x"), (record(1, workload=OwnKernel("k", "f")),))  # type: ignore[arg-type]
+    task = Task(Path("x"), (replace(record(1), subject=OwnKernel("k", "f")),))
     assert model_rounds(task, 100) == []
     assert position(task) is None
 

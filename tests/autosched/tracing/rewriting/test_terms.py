@@ -1,4 +1,4 @@
-"""What values are computed from: constants, numbers, or arguments."""
+"""Sources of values: constants, numbers, or arguments."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What a rewrite has found, in a line."""
+"""Texts of rewrites: the terms that were found, in a line."""
 
 from __future__ import annotations
 
