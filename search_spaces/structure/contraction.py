@@ -67,7 +67,8 @@ class Contraction:
 
     `axes` are those of every stage, outermost first; `rows`, `columns` and `reduced` are in order, too, and tiles lie
     along `m`, `n` and `k`, one of each. `results` are the outputs, each with everything inlined but the products.
-    `workload` has these axes, under its own names.
+    `workload` has these axes, under its own names. `cuts`: an axis, and the number of places at which data cuts it
+    (see `structure.segmented`): no tile goes over one of them.
     """
 
     workload: Workload
@@ -81,6 +82,7 @@ class Contraction:
     dots: tuple[Product, ...]
     dtype: str
     results: tuple[tuple[str, Expression], ...]
+    cuts: tuple[str, int] = ("", 0)
 
     @property
     def around(self) -> tuple[Axis, ...]:
