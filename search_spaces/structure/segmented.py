@@ -144,8 +144,7 @@ class _OfOneSegment:
         self.number = names.fresh("segment")
         self._sums: dict[str, tuple[str, frozenset[Expression]]] = {}
         self._known: dict[tuple[int, frozenset[Expression]], Expression] = {}
-        kept = [t for t in workload.inputs if t.name != segment.tensor]
-        inputs = [tables[t.name].entry if t.name in tables else t for t in kept]
+        inputs = [tables[t.name].entry if t.name in tables else t for t in workload.inputs]
         stages = tuple(made for s in workload.stages for made in self._stages(s, names))
         self.product = replace(
             workload, inputs=(*inputs, Tensor(self.number, (), "int64")), stages=stages, arguments=()
