@@ -253,22 +253,6 @@ def accumulator_dtype(form: Contraction) -> str:
     return accumulator_of(form.dtype)
 
 
-def multiplied(workload: Workload) -> dict[str, str]:
-    """The stages that dot units can compute, each with the element type of its operands.
-
-    They are sums of products of two tensors; in a contraction also of values computed from tensors, and in a chain of
-    values computed from folds.
-    """
-    dtypes = {t.name: t.dtype for t in workload.inputs} | {s.name: s.dtype for s in workload.stages}
-    plain = {s.name: dtypes[accesses(s.expression)[0].tensor] for s in workload.stages if s.is_contraction}
-    form = contraction(workload)
-    folds = {s.name for s in workload.stages if s.reduction}
-    chained = [s for s in workload.stages if folds & {a.tensor for f in s.factors for a in accesses(f)}]
-    types = {s.name: {element_type(f, dtypes) for f in s.factors} for s in chained}
-    of_chains = {name: (t.pop() or "float32") if len(t) == 1 else "float32" for name, t in types.items()}
-    return of_chains | plain | ({d.stage: form.dtype for d in form.dots} if form else {})
-
-
 def _found(workload: Workload, rounded: bool) -> Contraction | None:
     sums = [s for s in workload.stages if s.reduction]
     rest = {s.name: s for s in workload.stages if not s.reduction}

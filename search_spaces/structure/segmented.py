@@ -209,9 +209,7 @@ class _OfOneSegment:
         if self._segment.size + table.offset >= table.entries:
             yield ex.call("lt", number, Integer(table.entries))
 
-    def _chosen(
-        self, e: Expression, conditions: tuple[Expression, ...], known: frozenset[Expression]
-    ) -> Expression:
+    def _chosen(self, e: Expression, conditions: tuple[Expression, ...], known: frozenset[Expression]) -> Expression:
         """The expression where the conditions hold, and NaN elsewhere."""
         for condition in conditions:
             e = e if condition in known else ex.call("where", condition, e, _NOT_A_NUMBER)
