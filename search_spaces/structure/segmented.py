@@ -155,13 +155,11 @@ class _OfOneSegment:
         if stage.reduction is None:
             yield replace(stage, expression=self._changed(stage.expression, frozenset()))
             return
-        match stage.expression:
-            case Apply("mul", (a, b)):
-                factors, bare = (a, b), [f for f in (a, b) if isinstance(f, Gather)]
-            case _:
-                factors, bare = (stage.expression,), []
-        changed = tuple(self._entry(f) if f in bare else self._changed(f, frozenset()) for f in factors)
-        made = replace(stage, expression=ex.mul(*changed) if len(changed) == 2 else changed[0])
+        e = stage.expression
+        factors = e.arguments if isinstance(e, Apply) and e.operator == "mul" else (e,)
+        bare = [f for f in factors if isinstance(f, Gather)]
+        changed = [self._entry(f) if isinstance(f, Gather) else self._changed(f, frozenset()) for f in factors]
+        made = replace(stage, expression=ex.mul(*changed) if len(changed) > 1 else changed[0])
         conditions = dict.fromkeys(c for f in bare for c in self._inside(self._tables[f.tensor]))
         if not conditions:
             yield made
