@@ -67,7 +67,8 @@ class Contraction:
 
     `axes` are those of every stage, outermost first; `rows`, `columns` and `reduced` are in order, too, and tiles lie
     along `m`, `n` and `k`, one of each. `results` are the outputs, each with everything inlined but the products.
-    `workload` has these axes, under its own names.
+    `workload` has these axes, under its own names. `cuts`: an axis, and the number of places at which data cuts it
+    (see `structure.segmented`): no tile goes over one of them.
     """
 
     workload: Workload
@@ -81,6 +82,7 @@ class Contraction:
     dots: tuple[Product, ...]
     dtype: str
     results: tuple[tuple[str, Expression], ...]
+    cuts: tuple[str, int] = ("", 0)
 
     @property
     def around(self) -> tuple[Axis, ...]:
@@ -249,22 +251,6 @@ def accumulator_dtype(form: Contraction) -> str:
     The epilogue computes in float32. Without one, int32 sums are stored to an int32 output unchanged.
     """
     return accumulator_of(form.dtype)
-
-
-def multiplied(workload: Workload) -> dict[str, str]:
-    """The stages that dot units can compute, each with the element type of its operands.
-
-    They are sums of products of two tensors; in a contraction also of values computed from tensors, and in a chain of
-    values computed from folds.
-    """
-    dtypes = {t.name: t.dtype for t in workload.inputs} | {s.name: s.dtype for s in workload.stages}
-    plain = {s.name: dtypes[accesses(s.expression)[0].tensor] for s in workload.stages if s.is_contraction}
-    form = contraction(workload)
-    folds = {s.name for s in workload.stages if s.reduction}
-    chained = [s for s in workload.stages if folds & {a.tensor for f in s.factors for a in accesses(f)}]
-    types = {s.name: {element_type(f, dtypes) for f in s.factors} for s in chained}
-    of_chains = {name: (t.pop() or "float32") if len(t) == 1 else "float32" for name, t in types.items()}
-    return of_chains | plain | ({d.stage: form.dtype for d in form.dots} if form else {})
 
 
 def _found(workload: Workload, rounded: bool) -> Contraction | None:
