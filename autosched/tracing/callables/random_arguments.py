@@ -20,7 +20,7 @@ from search_spaces.workloads.workload import Tensor as TensorSpec
 
 def random_arguments(traced: TracedFunction, seed: int, device: str | torch.device = "cpu") -> list[Tensor]:
     """Arguments drawn as by `checking.random_inputs`; integers that are no indices are from -8 to 8, or from 1 to 8
-    where they are divisors; positions that PyTorch does not check are 0.
+    where they are divisors; positions that PyTorch does not check are 0; bounds of segments are sorted, and cut all of their axis.
 
     Raises:
         OutOfMemoryError: they do not fit in memory.
@@ -33,13 +33,14 @@ def random_arguments(traced: TracedFunction, seed: int, device: str | torch.devi
     ranges |= {t.name: (0, 1) for t in tensors if t.name in traced.on_trust}
     plain = iter(drawn(traced.label, tensors, seed, device, ranges))
     generator = torch.Generator(device=device).manual_seed(seed)
-    return [next(plain) if _is_plain(a) else _drawn(a, generator) for a in traced.arguments]
+    made = {a.name: next(plain) if _is_plain(a) else _drawn(a, generator) for a in traced.arguments}
+    return [traced.bounds[n].drawn(t, generator) if n in traced.bounds else t for n, t in made.items()]
 
 
 def unknown_integers(traced: TracedFunction) -> bool:
     """True for integer arguments without a known range, unlike indices: PyTorch may find them out of range."""
     known = _indexed(traced).keys() - _given_to_pytorch(traced)
-    return any(_is_integer(a) and a.name not in known for a in traced.arguments)
+    return any(_is_integer(a) and a.name not in {*known, *traced.bounds} for a in traced.arguments)
 
 
 def _given_to_pytorch(traced: TracedFunction) -> set[str]:
