@@ -12,7 +12,7 @@ from search_spaces.programs.selecting import SelectedRead, Selections, slice_cho
 from search_spaces.programs.statements import Compared, Fill, Load, Map, Regroup, Statement, Store
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile, sliced
-from search_spaces.workloads.dtypes import dtype, is_float, is_integer
+from search_spaces.workloads.dtypes import dtype, is_float, is_integer, range_of
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import (
     Access,
@@ -22,6 +22,7 @@ from search_spaces.workloads.expressions.expression import (
     Integer,
     Literal,
     Position,
+    Segment,
     why_not_sliced,
 )
 from search_spaces.workloads.expressions.kinds import is_integral
@@ -130,6 +131,9 @@ class Emitter:
                 result: Tile | float | int = self._load(expression)
             case Gather():
                 result = self._gather(expression)
+            case Segment(tensor, position, size):
+                at = self._position(position, int) if isinstance(position, Affine) else self.emit(position)
+                result = self._bisected(tensor, at, size)
             case Position(index):
                 result = self._position(index, float)
             case Apply("to_integer", (Position(index),)):
@@ -235,6 +239,30 @@ class Emitter:
         dst = Tile(self.names.fresh(gather.tensor), kept, tuple(axes[x] for x in kept), element)
         self.body.append(statements.Gather(dst, gather.tensor, tuple(index), fill))
         return self._regrouped(dst)
+
+    def _bisected(self, tensor: str, position: Tile | float | int, size: int) -> Tile:
+        """The number of the `size` elements of a sorted tensor that are at most the position, as PyTorch finds it.
+
+        Before:  the first i with position < tensor[i], or size
+        After:   first, end = 0, size; and for each bit of the size:
+                     i = (first + end) // 2
+                     first, end = (i + 1, end) if tensor[i] <= position else (first, i)
+                 which ends with first = end
+        """
+        element = dtype(self.inputs[tensor]).name
+        first: Tile | int = 0
+        end: Tile | int = size
+        for _ in range(size.bit_length()):
+            total = self.map("add", first, end, dtype="int64")
+            middle = self.map("shift_right", total, 1, name=f"{tensor}_index", dtype="int64")
+            found = Tile(self.names.fresh(tensor), middle.axes, middle.shape, element)
+            # Of a closed interval, the element at the end is larger than the position. Beyond the last one, it is too,
+            # unless the position is the largest integer: then the first index beyond is cut to the size.
+            self.body.append(statements.Gather(found, tensor, (middle.name,), range_of(element)[1]))
+            at_most = self.map("le", self._cast(found, "int64", "t"), position, compared="int64")
+            first = self.map("where", at_most, self.map("add", middle, 1, dtype="int64"), first, dtype="int64")
+            end = self.map("where", at_most, end, middle, dtype="int64")
+        return self.map("minimum", first, size, name="segment", dtype="int64")
 
     @property
     def _order(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ def element_type(expression: Expression, dtypes: dict[str, str]) -> str | None:
     match expression:
         case Access(tensor) | Gather(tensor):
             return dtypes[tensor] if dtypes[tensor] in MULTIPLIED else None
-        case Apply() if is_integral(expression):
+        case _ if is_integral(expression):
             return None
         case Apply(operator) if operator in ROUNDINGS:
             return ROUNDINGS[operator] if ROUNDINGS[operator] in MULTIPLIED else None

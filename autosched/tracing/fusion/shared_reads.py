@@ -18,8 +18,8 @@ from autosched.tracing.values.tensor_reads import TensorRead, in_order, view_of,
 from autosched.tracing.values.values import Extents
 from search_spaces import InputError, Stage
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression
-from search_spaces.workloads.expressions.walking import accesses, gathers, rewritten
+from search_spaces.workloads.expressions.expression import Access, Expression, LookUp
+from search_spaces.workloads.expressions.walking import accesses, distinct, rewritten
 from search_spaces.workloads.strides import check_strides
 
 _Forms = tuple[Affine, ...]
@@ -28,7 +28,7 @@ _Forms = tuple[Affine, ...]
 def with_shared_reads(pulled: Pulled) -> tuple[list[Stage], list[TensorRead]]:
     """The stages and operands of a kernel with the fewest inputs that such tensors need."""
     stages, operands = list(pulled.stages), list(pulled.reads.operands.values())
-    gathered = {g.tensor for s in stages for g in gathers(s.expression)}
+    gathered = {e.tensor for s in stages for e in distinct(s.expression) if isinstance(e, LookUp)}
     there = {name: (whole_of(strided), forms) for name, (strided, forms) in pulled.reads.origins.items()}
     shared: dict[str, _Shared] = {}
     moved: dict[str, tuple[_Shared, _Forms]] = {}

@@ -24,6 +24,7 @@ from autosched.tracing.values.values import (
     Product,
     Reduced,
     Scanned,
+    Segments,
     Value,
     View,
 )
@@ -115,6 +116,9 @@ def _made(pulled: Pulled, value: Value, index: Index) -> Pulling:
                 found = yield i, expanded(index, i.shape)
                 at.append(affine_of(found, pulled.extents) or found)
             return (yield table, tuple(at))
+        case Segments(ends=ends, position=position):
+            found = yield position, index
+            return pulled.segment(ends, affine_of(found, pulled.extents) or found)
         case Padded():
             return (yield from _padded(pulled, value, index))
         case Joined():

@@ -31,12 +31,13 @@ from search_spaces.workloads.expressions.expression import (
     Gather,
     Integer,
     Literal,
+    LookUp,
     Position,
     call,
 )
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import COMPARISONS, ROUNDINGS
-from search_spaces.workloads.expressions.walking import accesses, gathers
+from search_spaces.workloads.expressions.walking import distinct
 from search_spaces.workloads.workload import Stage
 
 # An affine form, or a condition of values that are read.
@@ -181,7 +182,7 @@ class Guards:
         return self._reads_given(e) and self._is_boolean(e)
 
     def _reads_given(self, e: Expression) -> bool:
-        read = {*(a.tensor for a in accesses(e)), *(g.tensor for g in gathers(e))}
+        read = {part.tensor for part in distinct(e) if isinstance(part, Access | LookUp)}
         return bool(read) and read <= self._dtypes.keys()
 
     def _is_boolean(self, e: Expression) -> bool:
