@@ -20,7 +20,8 @@ from search_spaces.workloads.workload import Tensor as TensorSpec
 
 def random_arguments(traced: TracedFunction, seed: int, device: str | torch.device = "cpu") -> list[Tensor]:
     """Arguments drawn as by `checking.random_inputs`; integers that are no indices are from -8 to 8, or from 1 to 8
-    where they are divisors; positions that PyTorch does not check are 0; bounds of segments are sorted, and cut all of their axis.
+    where they are divisors; positions that PyTorch does not check are 0; bounds of segments are sorted, and cut all
+    of their axis.
 
     Raises:
         OutOfMemoryError: they do not fit in memory.

@@ -18,7 +18,7 @@ from autosched.tracing.values.views import Reshape, Slicing
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions.expression import Apply
 
-Kind = Literal["ends", "offsets", "lengths", "sorted"]
+Kind = Literal["ends", "offsets", "lengths", "sorted", "even"]
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,22 @@ class Bounds:
     """The meaning of the elements along an argument's last dimension.
 
     `kind`: the last positions of segments and one more, these and the first position, the lengths of segments, or any
-    numbers in order. `size`: of the dimension that is cut; None for any numbers.
+    numbers in order; "even": offsets of segments as long as each other, as far as that is possible, which no longest
+    length that a function was told contradicts. `size`: of the dimension that is cut; None for any numbers.
     """
 
     kind: Kind
     size: int | None = None
 
     def drawn(self, tensor: Tensor, generator: torch.Generator) -> Tensor:
-        """Random bounds in the shape, element type and strides of the tensor, of which `sorted` ones are made."""
-        if self.kind == "sorted" and self.size is None:
+        """Random bounds in the tensor, of which any numbers in order are made."""
+        if self.size is None:
             return tensor.copy_(tensor.sort(-1).values)
-        assert self.size is not None
+        if self.kind == "even":
+            steps = torch.arange(tensor.shape[-1], device=tensor.device) * self.size
+            return tensor.copy_(steps // max(tensor.shape[-1] - 1, 1))
         made = torch.randint(0, self.size + 1, tensor.shape, generator=generator, device=tensor.device).sort(-1).values
-        if self.kind != "sorted":
-            made[..., -1] = self.size
+        made[..., -1] = self.size
         if self.kind == "offsets":
             made[..., 0] = 0
         if self.kind == "lengths":
@@ -53,10 +55,15 @@ Given = Iterator[tuple[Value, Bounds]]
 
 def _of_product(a: Value, b: Value, offs: Value | None = None, *_: Any, **__: Any) -> Given:
     if offs is not None:
-        yield offs, Bounds("ends", a.shape[0] if len(b.shape) == 3 else b.shape[-1] if len(a.shape) == 3 else a.shape[1])
+        yield (
+            offs,
+            Bounds("ends", a.shape[0] if len(b.shape) == 3 else b.shape[-1] if len(a.shape) == 3 else a.shape[1]),
+        )
 
 
-def _of_reduction(*given: Any, lengths: Value | None = None, offsets: Value | None = None, axis: int = 0, **_: Any) -> Given:
+def _of_reduction(
+    *given: Any, lengths: Value | None = None, offsets: Value | None = None, axis: int = 0, **_: Any
+) -> Given:
     data = [g for g in given if isinstance(g, Value)][-1]
     size = data.shape[axis % len(data.shape)]
     yield from [(offsets, Bounds("offsets", size))] if offsets is not None else []
@@ -64,7 +71,8 @@ def _of_reduction(*given: Any, lengths: Value | None = None, offsets: Value | No
 
 
 def _of_places(x: Any, bounds: Value, **_: Any) -> Given:
-    yield bounds, Bounds("sorted", x.shape[0] if isinstance(x, Arange) else None)
+    even = isinstance(x, Value) and isinstance(_unconverted(x), Arange)
+    yield bounds, Bounds("even", x.shape[0]) if even else Bounds("sorted")
 
 
 def _of_padded(values: Value, offsets: Sequence[Value], *_: Any, **__: Any) -> Given:
@@ -108,15 +116,24 @@ def _source(value: Value, bounds: Bounds) -> tuple[Value, Bounds]:
             return _source(argument, bounds)
         case Pointwise(arguments=(argument,)) if _is_converted(value, argument):
             return _source(argument, bounds)
-        case View(argument=argument, kind=Slicing(start=1, step=1)) if bounds.kind == "ends":
+        case View(argument=argument, kind=Slicing(start=1, step=1)) if bounds.kind in ("ends", "even"):
+            kind: Kind = "offsets" if bounds.kind == "ends" else "even"
             whole = argument.shape[0] == value.shape[0] + 1
-            return _source(argument, replace(bounds, kind="offsets")) if whole else (value, bounds)
+            return _source(argument, replace(bounds, kind=kind)) if whole else (value, bounds)
         case Padded(argument=Scanned() as sums, before=(1,)) if bounds.kind == "offsets" and _is_of_sums(sums):
             return _source(sums.operands[0], replace(bounds, kind="lengths"))
         case Scanned() if bounds.kind == "ends" and _is_of_sums(value):
             return _source(value.operands[0], replace(bounds, kind="lengths"))
         case _:
             return value, bounds
+
+
+def _unconverted(value: Value) -> Value:
+    match value:
+        case Pointwise(arguments=(argument,)) if _is_converted(value, argument):
+            return _unconverted(argument)
+        case _:
+            return value
 
 
 def _is_converted(value: Pointwise, argument: Value) -> bool:

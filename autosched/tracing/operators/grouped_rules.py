@@ -60,7 +60,7 @@ def _columns(result: Result, a: Value, b: Value, ends: Value) -> Value:
 def _summed(result: Result, a: Value, b: Value, ends: Value) -> Value:
     bounds = bounds_of_ends(ends)
     # Both: what one operand has in other segments, infinities too, is not to be multiplied by the other's zeros.
-    of_a, of_b = (inside_alone(result, x, bounds, dim) for x, dim in ((a, 1), (b, 0)))
+    of_a, of_b = (inside_alone(result, x, bounds, dim, place=0) for x, dim in ((a, 1), (b, 0)))
     return product(result, of_a, of_b, result.shape, (0, 1, 3), (0, 3, 2))
 
 

@@ -48,7 +48,7 @@ def _segment_reduce(
     begin, end = _bounds(result, lengths, offsets)
     operator, identity, combine = _FOLDS[reduce]
     dim = axis % len(data.shape)
-    terms = inside_alone(result, data, (begin, end), dim, batch=dim, other=identity)
+    terms = inside_alone(result, data, (begin, end), dim, place=dim, other=identity)
     folded = result.reduced(operator, terms, (dim + 1,), name=f"{result.name}_folded")
     first = None if initial is None else Literal(float(initial))
     shape = (*begin.shape, *(1,) * (len(result.shape) - len(begin.shape)))
@@ -83,7 +83,6 @@ def _segment_reduce_backward(
     begin, end = _bounds(result, lengths, offsets)
     if axis % len(data.shape) or len(begin.shape) != 1:
         raise UnsupportedError("the gradient of a reduction of segments along another dimension than the first")
-    (count,) = begin.shape
     at = arange(data.shape[0], 1, 0, f"{result.name}_at")
     segment = segment_of(result.part("segment", at.shape, "int64"), end, at)
 
@@ -176,9 +175,7 @@ def _padded_from_jagged(
     )
 
 
-def _jagged_from_padded(
-    result: Result, dense: Value, offsets: list[Value], total_L: int | None = None
-) -> Value:
+def _jagged_from_padded(result: Result, dense: Value, offsets: list[Value], total_L: int | None = None) -> Value:
     """out[t] = dense[g, t - offsets[g]] of the segment g that t is in, 0 where that is longer than the dense one."""
     begin, end = _bounds_of_one(offsets)
     at = arange(result.shape[0], 1, 0, f"{result.name}_at")

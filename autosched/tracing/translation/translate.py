@@ -264,7 +264,7 @@ class _Translator:
             self.translation.leaves.append(made)
         return made
 
-    def _computed_before(self, node: fx.Node) -> Value | None:
+    def _computed_before(self, node: Any) -> Value | None:
         """The node's result if it depends on nothing: positions, which need no memory, or a constant tensor."""
         made = self._constants.leaf(node) if node in self._constants else None
         positions = None if made is None else as_positions(made)
@@ -275,7 +275,8 @@ class _Translator:
         arguments, keywords = given_to(node, self._known)
         name = operator_name(node)[0]
         places = [n for n in _FROM_MEMORY.get(name, ()) if n < len(arguments)]
-        constants: dict[int, Any] = {n: self._in_memory(node.args[n]) for n in places}
+        kept = self._computed_before if name in gather_rules.RULES else self._in_memory
+        constants: dict[int, Any] = {n: kept(node.args[n]) for n in places}
         if name == _PUT:
             positions = cast(Sequence[fx.Node | None], node.args[1])
             constants[1] = [None if i is None else self._in_memory(i) or self._known[i] for i in positions]

@@ -8,8 +8,10 @@ Every row reads the columns of its own sequence alone, as its mask says, which c
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -17,16 +19,14 @@ from torch import Tensor
 
 from autosched.tracing.capture.fused_functions.written_out import scale_of, softmax_with_logarithm, wide_product
 
-try:
-    # Its import makes the operator.
-    from torch.nn.attention import varlen as _varlen
-except ImportError:
-    _varlen = None
-
 
 def rules() -> Mapping[Any, Callable[..., Any]]:
     """The decomposition of the operator, where PyTorch has it."""
-    return {} if _varlen is None else {torch.ops.torch_attn._varlen_attn.default: parts_of_attention}
+    with suppress(ImportError):
+        # It makes the operator.
+        importlib.import_module("torch.nn.attention.varlen")
+        return {torch.ops.torch_attn._varlen_attn.default: parts_of_attention}
+    return {}
 
 
 def parts_of_attention(
@@ -47,8 +47,8 @@ def parts_of_attention(
 ) -> Any:
     """The result [rows, heads, size], the log-sum-exp [heads, rows], and a state of random numbers that none reads.
 
-    `max_q`, `max_k`: the longest sequences, which the bounds imply; `num_splits`: how a library splits its work. Rows of
-    no sequence, and without a column, are 0. Keys in pages are left to PyTorch.
+    `max_q`, `max_k`: the longest sequences, which the bounds imply; `num_splits`: how a library splits its work. Rows
+    of no sequence, and without a column, are 0. Keys in pages are left to PyTorch.
     """
     if block_table is not None or cu_seq_k is None:
         return NotImplemented
