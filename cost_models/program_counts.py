@@ -18,6 +18,7 @@ from search_spaces.programs.statements import (
     Gather,
     If,
     Interleave,
+    Let,
     Load,
     Map,
     Position,
@@ -172,6 +173,8 @@ class _Counter:
                 share = 1.0 / self._extents.get(s.variable, 2)
                 self._visit(s.then, times * share, taken * share, loops)
                 self._visit(s.otherwise, times * (1.0 - share), taken * (1.0 - share), loops)
+            elif isinstance(s, Let):
+                self._extents[s.variable] = s.extent
             elif isinstance(s, View):
                 self._view(s, times, taken, loops)
             elif isinstance(s, Regroup):

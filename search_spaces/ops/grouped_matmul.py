@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from search_spaces.errors import InputError, unknown_name
-from search_spaces.workloads.dtypes import FLOATS, FLOAT8
+from search_spaces.workloads.dtypes import FLOAT8, FLOATS
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal, Position, Segment
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Literal, Position, Segment
 from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor, Workload, check_shape
 
 # The axis that the ends cut.

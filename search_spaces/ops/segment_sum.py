@@ -10,9 +10,7 @@ from search_spaces.workloads.segments import where_in_segment
 from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor, Workload
 
 
-def segment_sum(
-    rows: int, columns: int, segments: int, dtype: str = "float32", index_dtype: str = "int64"
-) -> Workload:
+def segment_sum(rows: int, columns: int, segments: int, dtype: str = "float32", index_dtype: str = "int64") -> Workload:
     """out[g, c] = sum over t of x[t, c] with offsets[g] <= t < offsets[g + 1], in float32.
 
     Inputs x of shape (rows, columns) and offsets of shape (segments + 1,), which are sorted; rows of no segment are

@@ -10,9 +10,7 @@ from search_spaces.workloads.expressions.expression import Access, Expression, L
 def in_segment(offsets: str, segment: str, position: str) -> Expression:
     """True where offsets[segment] <= position < offsets[segment + 1], of these axes."""
     at = ex.call("to_integer", Position(axis_index(position)))
-    begin, end = (
-        ex.call("to_integer", Access(offsets, (axis_index(segment) + Affine(offset=n),))) for n in (0, 1)
-    )
+    begin, end = (ex.call("to_integer", Access(offsets, (axis_index(segment) + Affine(offset=n),))) for n in (0, 1))
     return ex.mul(ex.call("le", begin, at), ex.call("lt", at, end))
 
 

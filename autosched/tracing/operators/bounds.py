@@ -5,6 +5,7 @@ Random data for them has to be bounds, too: PyTorch raises for some others, and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from autosched.checking import random_segments
 from autosched.tracing.values.conversions import converted
 from autosched.tracing.values.values import Arange, Fallback, Leaf, Padded, Pointwise, Scanned, Value, View, placeholder
 from autosched.tracing.values.views import Reshape, Slicing
@@ -33,20 +35,24 @@ class Bounds:
     kind: Kind
     size: int | None = None
 
-    def drawn(self, tensor: Tensor, generator: torch.Generator) -> Tensor:
+    def drawn(self, tensor: Tensor, seed: int) -> Tensor:
         """Random bounds in the tensor, of which any numbers in order are made."""
         if self.size is None:
             return tensor.copy_(tensor.sort(-1).values)
-        if self.kind == "even":
-            steps = torch.arange(tensor.shape[-1], device=tensor.device) * self.size
-            return tensor.copy_(steps // max(tensor.shape[-1] - 1, 1))
-        made = torch.randint(0, self.size + 1, tensor.shape, generator=generator, device=tensor.device).sort(-1).values
-        made[..., -1] = self.size
-        if self.kind == "offsets":
-            made[..., 0] = 0
-        if self.kind == "lengths":
-            made = made.diff(dim=-1, prepend=made.new_zeros((*made.shape[:-1], 1)))
-        return tensor.copy_(made)
+        rows = [self._row(tensor.shape[-1], self.size, seed + n) for n in range(math.prod(tensor.shape[:-1]))]
+        return tensor.copy_(torch.stack(rows).view(tensor.shape))
+
+    def _row(self, count: int, size: int, seed: int) -> Tensor:
+        match self.kind:
+            case "even":
+                return torch.arange(count) * size // max(count - 1, 1)
+            case "offsets":
+                ends = random_segments.drawn(count - 1, size, seed) if count > 1 else torch.empty(0, dtype=torch.int64)
+                return torch.cat([torch.zeros(1, dtype=torch.int64), ends])
+            case "lengths":
+                return random_segments.drawn(count, size, seed).diff(prepend=torch.zeros(1, dtype=torch.int64))
+            case _:
+                return random_segments.drawn(count, size, seed)
 
 
 # What an operator takes as bounds, with the dimension that they cut.
