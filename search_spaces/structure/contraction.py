@@ -117,7 +117,12 @@ class Contraction:
         """True for one dot of two tensors as stored, all of whose sums stay in its accumulator."""
         types = {t.name: t.dtype for t in self.workload.inputs}
         alike = all(not is_computed(e) and types[e.tensor] == self.dtype for side in self.operands for e in side)
-        return len(self.dots) == 1 and alike and self.dots[0].scale is None
+        return len(self.dots) == 1 and alike and not self.is_scaled
+
+    @property
+    def is_scaled(self) -> bool:
+        """True if dots are scaled before they are added up."""
+        return any(d.scale for d in self.dots)
 
     def ends_with(self, axis: Axis) -> bool:
         """True if operands are 0 beyond the end of a reduced axis: outside of their tensors, or by a condition."""
@@ -248,7 +253,7 @@ def accumulator_dtype(form: Contraction) -> str:
     The epilogue computes in float32, and so do scales. Without either, int32 sums are stored to an int32 output
     unchanged.
     """
-    return "float32" if any(d.scale for d in form.dots) else accumulator_of(form.dtype)
+    return "float32" if form.is_scaled else accumulator_of(form.dtype)
 
 
 def multiplied(workload: Workload) -> dict[str, str]:

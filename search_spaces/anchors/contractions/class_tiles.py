@@ -218,6 +218,8 @@ def may_range(form: Contraction, name: str) -> bool:
 def why_not_ranged(form: Contraction, ranged: Mapping[str, bool], boxed: Collection[str] = ()) -> str | None:
     """Reason that slices cannot express operands with these classes as ranges, and others as boxes, or None."""
     several = {*boxed, *(name for name, one in ranged.items() if one)}
+    if "k" in several and form.is_scaled:
+        return "dots are scaled at one position of every reduced axis but the tiled one"
     tiled = [x.name for name, (axes, one) in form.classes.items() for x in axes if name in several or x == one]
     read = dict.fromkeys(a for side in form.operands for e in side for a in accesses(e))
     if reason := next((reason for a in read if (reason := why_not_sliced(a, tiled))), None):

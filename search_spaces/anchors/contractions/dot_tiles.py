@@ -4,14 +4,14 @@ acc, acc2 = 0, 0
 for k0 …:                                 over the reduced axes that are not tiled
   for k.0 (pipelined):
     a = prologue(x_tile, …)               loop invariants are computed before the loop
-    acc += dot(a, b_tile); acc2 += dot(a, c_tile)
+    acc += dot(a, b_tile); acc2 += dot(a, c_tile)      or scale * dot(…), which is the same along k.0's tile
 store out_tile = epilogue(acc, acc2), whole or cut into subtiles
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -23,10 +23,11 @@ from search_spaces.anchors.contractions.output_tiles import OutputTile
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.halos import HALO, halo_of
 from search_spaces.programs.lowering import Emitter, start_of
-from search_spaces.programs.statements import Digits, Dot, Fill, For, Load, Statement
+from search_spaces.programs.statements import Digits, Dot, Fill, For, Load, Map, Statement
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
+from search_spaces.workloads.dtypes import accumulator_of
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
@@ -134,14 +135,14 @@ class DotTile:
         start = start_of((reduced.digits[-1][0], reduced.sides[reduced.tiled.name])) if digits else number
         iteration = self._iteration(operands, names, start, beyond=not peeled)
         bound = Bound(number, reduced.count if digits else reduced.positions) if self.uneven else None
-        body: tuple[Statement, ...] = (*iteration.body, *self._dots(iteration))
+        body: tuple[Statement, ...] = (*iteration.body, *self._dots(iteration, names))
         body = (For(variable, extent - peeled, body, bound=bound, digits=digits),)
         for around, positions in reversed(loops[:-1]):
             body = (For(around, positions, body),)
         whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *iteration.before, *body]
         if peeled:
             iteration = self._iteration(operands, names, Affine(offset=(reduced.count - 1) * reduced.size), beyond=True)
-            whole += [*iteration.before, *iteration.body, *self._dots(iteration)]
+            whole += [*iteration.before, *iteration.body, *self._dots(iteration, names)]
         return whole
 
     def _of_halos(self, operands: Operands, names: Names) -> list[Statement]:
@@ -162,7 +163,7 @@ class DotTile:
         views = views_at(replace(iteration, body=tuple(body)), self.reduced.joined, names)
         iteration = joined(views, self.reduced, names)
         digits = Digits(start_of(("k.0", 1)), tuple(taps))
-        body = [*iteration.body, *self._dots(iteration)]
+        body = [*iteration.body, *self._dots(iteration, names)]
         loop = For("k.0", math.prod(size for _, size in taps), tuple(body), digits=digits)
         sums = (Fill(acc, 0.0) for acc in self.accumulators)
         return [*sums, *iteration.before, For(variable, count, (*halos, loop))]
@@ -184,12 +185,22 @@ class DotTile:
         ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.all_axes
         return iteration_of(self.form, operands, place, ways, free, names, end)
 
-    def _dots(self, iteration: Iteration) -> tuple[Statement, ...]:
+    def _dots(self, iteration: Iteration, names: Names) -> Iterator[Statement]:
+        """The dots of an iteration, each added to its sums; one that is scaled is a sum of its own before.
+
+        part = 0; part += dot(a, b); acc = acc + part * scale
+        """
         k, precision = self.form.k.name, precision_of(self.workload)
-        return tuple(
-            Dot(acc, iteration.tiles[0][d.a].name, iteration.tiles[1][d.b].name, k, precision)
-            for acc, d in zip(self.accumulators, self.form.dots, strict=True)
-        )
+        for acc, d in zip(self.accumulators, self.form.dots, strict=True):
+            a, b = iteration.tiles[0][d.a].name, iteration.tiles[1][d.b].name
+            if d.scale is None:
+                yield Dot(acc, a, b, k, precision)
+                continue
+            part = replace(acc, name=names.fresh("part"), dtype=accumulator_of(self.form.dtype))
+            scaled = replace(acc, name=names.fresh("scaled"))
+            yield from (Fill(part, 0), Dot(part, a, b, k, precision))
+            yield Map(scaled, "mul", (part.name, iteration.scales[d.scale].name))
+            yield Map(acc, "add", (acc.name, scaled.name))
 
     def finish(self, names: Names) -> list[Statement]:
         """Apply the epilogue to the accumulators and store the outputs."""

@@ -64,7 +64,7 @@ def joined(parts: Sequence[Iteration], tiles: ClassTiles, names: Names) -> Itera
         }
         for n in sides
     )
-    return Iteration((made[0], made[1]), tuple(s for part in parts for s in part.before), tuple(body))
+    return Iteration((made[0], made[1]), tuple(s for part in parts for s in part.before), tuple(body), parts[0].scales)
 
 
 def views_at(views: Iteration, axis: Axis | None, names: Names) -> list[Iteration]:
@@ -84,7 +84,7 @@ def _views_at(views: Iteration, variable: str, at: int, names: Names) -> Iterati
         made[s.dst.name] = replace(s.dst, name=names.fresh(s.dst.name)) if at else s.dst
         body.append(View(made[s.dst.name], s.src, slices))
     rows, columns = ({e: made[t.name] for e, t in side.items()} for side in views.tiles)
-    return Iteration((rows, columns), views.before if at == 0 else (), tuple(body))
+    return Iteration((rows, columns), views.before if at == 0 else (), tuple(body), views.scales)
 
 
 def _joined(parts: Sequence[Tile], count: int, along: str, names: Names, body: list[Statement]) -> Tile:

@@ -40,11 +40,15 @@ class Operands:
 
 @dataclass(frozen=True)
 class Iteration:
-    """Operand tiles of rows and of columns, the statements of every iteration, and those before the loop."""
+    """Operand tiles of rows and of columns, the statements of every iteration, and those before the loop.
+
+    `scales`: of those dots that have one.
+    """
 
     tiles: tuple[Mapping[Expression, Tile], Mapping[Expression, Tile]]
     before: tuple[Statement, ...]
     body: tuple[Statement, ...]
+    scales: Mapping[Expression, Tile]
 
 
 def operands_of(workload: Workload, form: Contraction, values: Values) -> Operands:
@@ -74,7 +78,9 @@ def iteration_of(
         for side, how in zip(operands.sides, ways, strict=True)
     ]
     (rows, before_a, a), (columns, before_b, b) = made
-    return Iteration((rows, columns), (*before_a, *before_b), (*a, *b))
+    emitter = Emitter(place, operands.dtypes, names)
+    scales = {d.scale: emitter.tile(d.scale, "scale") for d in form.dots if d.scale}
+    return Iteration((rows, columns), (*before_a, *before_b), (*a, *b, *emitter.body), scales)
 
 
 def _side(
