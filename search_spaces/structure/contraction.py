@@ -124,6 +124,10 @@ class Contraction:
         """True if dots are scaled before they are added up."""
         return any(d.scale for d in self.dots)
 
+    def is_scaled_along(self, axis: Axis) -> bool:
+        """True if what scales dots depends on a reduced axis."""
+        return any(d.scale and axis.name in variables(d.scale) for d in self.dots)
+
     def ends_with(self, axis: Axis) -> bool:
         """True if operands are 0 beyond the end of a reduced axis: outside of their tensors, or by a condition."""
         if self.dtype in BY_CONDITION and axis.extent < MAX_K:

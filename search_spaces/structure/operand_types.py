@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from search_spaces.structure.whole_numbers import whole_numbers
 from search_spaces.workloads.dtypes import holds, holds_integers, is_float, round_to
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.whole_numbers import whole_numbers
 
 # Operand types of dots with prologues, those that dot units multiply fastest first.
 MULTIPLIED = ("float16", "bfloat16", "float32")

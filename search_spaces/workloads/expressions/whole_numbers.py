@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from search_spaces.workloads.dtypes import is_float, range_of
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal
@@ -49,12 +49,13 @@ def _bounds(e: Expression, dtypes: Mapping[str, str]) -> Bounds | None:
         case Apply("where", (_, *chosen)):
             return _around([whole_numbers(a, dtypes) for a in chosen])
         case Apply(operator, arguments):
-            return _applied(operator, [whole_numbers(a, dtypes) for a in arguments])
+            return applied(operator, [whole_numbers(a, dtypes) for a in arguments])
         case _:
             return None
 
 
-def _applied(operator: str, parts: list[Bounds | None]) -> Bounds | None:
+def applied(operator: str, parts: Sequence[Bounds | None]) -> Bounds | None:
+    """The least and the largest value of an operator whose arguments are whole numbers; None if unknown."""
     first, last = parts[0], parts[-1]
     if operator in WRAPPINGS:
         least, largest = kept = range_of(WRAPPINGS[operator])
@@ -69,6 +70,8 @@ def _applied(operator: str, parts: list[Bounds | None]) -> Bounds | None:
         return (first[0] >> last[0], first[1] >> last[0]) if last and known else _around([first, (min(first[0], 0), 0)])
     if first is None or last is None:
         return None
+    if operator == "shift_left":
+        return (first[0] << last[0], first[1] << last[0]) if last[0] == last[1] and 0 <= last[0] < _BITS else None
     match operator:
         case "to_integer" | "to_float":
             return first
@@ -76,6 +79,8 @@ def _applied(operator: str, parts: list[Bounds | None]) -> Bounds | None:
             return -first[1], -first[0]
         case "abs":
             return 0, max(map(abs, first))
+        case "bitwise_or" | "bitwise_xor" if first[0] >= 0 and last[0] >= 0:
+            return 0, 2 ** max(first[1], last[1]).bit_length() - 1
         case _ if operator in _MONOTONIC:
             ends = [_MONOTONIC[operator](a, b) for a in first for b in last]
             return min(ends), max(ends)
