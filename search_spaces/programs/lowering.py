@@ -240,10 +240,13 @@ class Emitter:
 
     def _position(self, index: Affine, kind: type[float | int]) -> Tile | float | int:
         """The form as a value: the sum of the positions along its axes."""
-        total: Tile | float | int = kind(index.offset)
+        known = [(x, c) for x, c in index.terms if self.place[x].is_constant]
+        total: Tile | float | int = kind(index.offset + sum(c * self.place[x].start.offset for x, c in known))
         dtype = "float32" if kind is float else "int64"
         for axis, coefficient in index.terms:
             piece = self.place[axis]
+            if piece.is_constant:
+                continue
             along = Tile(self.names.fresh(f"at_{axis}"), *self._tiled((piece,)), dtype)
             self.body.append(statements.Position(along, piece))
             along = self._regrouped(along)
