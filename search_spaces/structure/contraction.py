@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from search_spaces.structure.operand_maps import OperandMap
-from search_spaces.structure.operand_types import MULTIPLIED, is_computed, operand_type
+from search_spaces.structure.operand_types import MULTIPLIED, operand_type
 from search_spaces.structure.products import (
     MAX_K,
     Product,
@@ -41,12 +41,11 @@ from search_spaces.workloads.dtypes import accumulator_of
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import (
     Access,
-    Apply,
     Expression,
     why_not_sliced,
 )
 from search_spaces.workloads.expressions.walking import accesses, variables
-from search_spaces.workloads.workload import Axis, Stage, Workload
+from search_spaces.workloads.workload import Axis, Workload
 
 # Operands that a condition leaves out, although no index leaves its tensor.
 BY_CONDITION = (*MULTIPLIED, "int8")
@@ -116,7 +115,8 @@ class Contraction:
     def multiplies_tensors(self) -> bool:
         """True for one dot of two tensors as stored, all of whose sums stay in its accumulator."""
         types = {t.name: t.dtype for t in self.workload.inputs}
-        alike = all(not is_computed(e) and types[e.tensor] == self.dtype for side in self.operands for e in side)
+        stored = [types[e.tensor] for side in self.operands for e in side if isinstance(e, Access)]
+        alike = stored == [self.dtype] * sum(map(len, self.operands))
         return len(self.dots) == 1 and alike and not self.is_scaled
 
     @property
