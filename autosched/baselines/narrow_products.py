@@ -28,8 +28,8 @@ def plain_arguments(arguments: Mapping[str, Scalar], made: str) -> dict[str, Sca
 
 def dequantised(arguments: Mapping[str, Scalar], inputs: Sequence[Tensor]) -> list[Tensor]:
     """The inputs of the product of the dequantised operands: A and B, laid out as they were, then the epilogue's."""
-    of_a, of_b = str(arguments["layout"])
-    k_of_a, k_of_b = (-2 if of_a == "t" else -1), (-1 if of_b == "t" else -2)
+    layout = str(arguments["layout"])
+    k_of_a, k_of_b = (-2 if layout[0] == "t" else -1), (-1 if layout[1] == "t" else -2)
     group, block = (int(arguments.get(name) or 0) for name in ("group", "block"))
 
     def spread(scales: Tensor, k: int) -> Tensor:

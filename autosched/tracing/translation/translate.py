@@ -18,6 +18,7 @@ from autosched.tracing.operators import (
     creation_rules,
     gather_rules,
     joining_rules,
+    narrow_products,
     product_rules,
     reduction_rules,
     scan_rules,
@@ -55,7 +56,7 @@ from search_spaces.workloads.dtypes import DTYPES, is_integer
 
 # Arguments that operators take from memory, computed before: operands of products, and tables of gathers.
 _FROM_MEMORY = {
-    **dict.fromkeys({**product_rules.RULES, **convolution.RULES}, range(3)),
+    **dict.fromkeys({**product_rules.RULES, **narrow_products.RULES, **convolution.RULES}, range(3)),
     **dict.fromkeys(gather_rules.RULES, range(1)),
 }
 # Its positions, one for each dimension, are known beforehand if constant.
@@ -67,6 +68,7 @@ _TABLES = (
     creation_rules.RULES,
     view_translation.RULES,
     product_rules.RULES,
+    narrow_products.RULES,
     gather_rules.RULES,
     scatter_rules.RULES,
     joining_rules.RULES,
