@@ -8,7 +8,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from search_spaces.anchors.contractions.batch_tiles import batch_axis, batch_tile, batch_tiling, has_warp_dots
-from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
+from search_spaces.anchors.contractions.class_tiles import (
+    CLASSES,
+    JOINED,
+    UNROLLED,
+    class_positions,
+    class_tiles,
+    fits,
+    may_range,
+)
 from search_spaces.anchors.contractions.halos import has_halo, has_views_along_k
 from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_copies import (
@@ -19,6 +27,7 @@ from search_spaces.anchors.contractions.operand_copies import (
 )
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_epilogue_tiles, whole_tiles
 from search_spaces.anchors.contractions.rules.specialization import WARPS
+from search_spaces.anchors.contractions.unrolled_tiles import may_unroll
 from search_spaces.anchors.contractions.windows import window_class
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.loops.peeling import peeling
@@ -98,7 +107,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
             [x.extent for x in axes],
             ranged[name],
             BOX_TILES[name] if boxed[name] & {"descriptor", HALO} else (),
-            name == "k" and bool(together),
+            [kind for kind, one in ((JOINED, together), (UNROLLED, may_unroll(form))) if name == "k" and one],
         )
     ]
     tiled = (*(d.name for d in ranges if d.name != "k_axes"), "m", "n")
@@ -127,7 +136,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         stores(store_addressing(workload, target)),
         loads("epilogue_load", epilogue_addressing(workload, form, target)),
         subtiles(),
-        specialization(units is not None),
+        specialization(units is not None and not form.is_scaled),
         # Triton 3.9 aborts on clusters whose loop has several dots.
         clusters(target.features.cluster > 1 and len(form.dots) == 1),
         max_registers((64, 96, 128, 168)),

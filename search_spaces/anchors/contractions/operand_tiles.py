@@ -9,6 +9,7 @@ from search_spaces.anchors.contractions.class_tiles import place_of_windows
 from search_spaces.anchors.contractions.operand_copies import COPIED, OperandCopy, copied_operand
 from search_spaces.anchors.contractions.output_tiles import loaded
 from search_spaces.programs.lowering import Emitter
+from search_spaces.programs.neighbours import Neighbours
 from search_spaces.programs.statements import Load, Statement
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values
@@ -40,11 +41,15 @@ class Operands:
 
 @dataclass(frozen=True)
 class Iteration:
-    """Operand tiles of rows and of columns, the statements of every iteration, and those before the loop."""
+    """Operand tiles of rows and of columns, the statements of every iteration, and those before the loop.
+
+    `scales`: of those dots that have one.
+    """
 
     tiles: tuple[Mapping[Expression, Tile], Mapping[Expression, Tile]]
     before: tuple[Statement, ...]
     body: tuple[Statement, ...]
+    scales: Mapping[Expression, Tile]
 
 
 def operands_of(workload: Workload, form: Contraction, values: Values) -> Operands:
@@ -67,14 +72,20 @@ def iteration_of(
     free: Collection[str],
     names: Names,
     end: Axis | None,
+    neighbours: Neighbours | None = None,
 ) -> Iteration:
-    """The tiles of operands of any kind; `end`: the axis whose end they reach beyond, if any."""
+    """The tiles of operands of any kind; `end`: the axis whose end they reach beyond, if any.
+
+    `neighbours`: of places in one iteration, which share what they load.
+    """
     made = [
-        _side(form, side, operands.dtypes, place, how, free, names, end)
+        _side(form, side, operands.dtypes, place, how, free, names, end, neighbours)
         for side, how in zip(operands.sides, ways, strict=True)
     ]
     (rows, before_a, a), (columns, before_b, b) = made
-    return Iteration((rows, columns), (*before_a, *before_b), (*a, *b))
+    emitter = Emitter(place, operands.dtypes, names, neighbours=neighbours)
+    scales = {d.scale: emitter.tile(d.scale, "scale") for d in form.dots if d.scale}
+    return Iteration((rows, columns), (*before_a, *before_b), (*a, *b, *emitter.body), scales)
 
 
 def _side(
@@ -86,6 +97,7 @@ def _side(
     free: Collection[str],
     names: Names,
     end: Axis | None,
+    neighbours: Neighbours | None,
 ) -> tuple[dict[Expression, Tile], list[Statement], list[Statement]]:
     """Load and compute the operands of one side, each once an iteration."""
     if how == "im2col":
@@ -95,7 +107,7 @@ def _side(
     order = next((x for e in operands.values() for x in whole_tiles(e, form)), None)
     tiled = {x for x, piece in place.items() if piece.axis}
     first = [*filter(None, (i.along(tiled) for i in order.index))] if order else []
-    emitter = Emitter({x: place[x] for x in (*(x for x in place if x not in first), *first)}, dtypes, names)
+    emitter = Emitter({x: place[x] for x in (*(x for x in place if x not in first), *first)}, dtypes, names, neighbours=neighbours)
     written = {e: _written(form, read, end) for e, read in operands.items()}
     for e in written.values():
         for part in _parts_without(e, {x.name for x in form.reduced}):

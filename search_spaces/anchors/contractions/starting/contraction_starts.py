@@ -14,6 +14,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     JOINED,
     MOVED,
     RANGE,
+    UNROLLED,
     class_positions,
     class_tiles,
     fits,
@@ -144,12 +145,13 @@ class _Starts:
         """Boxes of each class whose operand descriptors move, if `others` have a producer; and `others`.
 
         Ranges of each class whose tile is longer than one axis else, moved by pointers. Loops over reduced axes are
-        fused, so that they are pipelined from end to end.
+        fused, so that they are pipelined from end to end, and unrolled where that loads elements once.
         """
         several = [x for x in CLASSES if f"{x}_axes" in self.knobs]
         if "im2col" in (values["a_load"], values["b_load"]):
             return Values({**others, **self._windows(several)})
-        fused = {"k_axes": others.get("k_axes", FUSED)} if "k" in several else {}
+        whole = UNROLLED if UNROLLED in self._kinds_of_k else FUSED
+        fused = {"k_axes": others.get("k_axes", whole)} if "k" in several else {}
         boxes = self._boxes(values) if others.get("specialize", NONE) != NONE else {}
         apart = [x for x in several if f"{x}_axes" not in boxes]
         long = self._ranges_of(values, apart)
@@ -170,7 +172,7 @@ class _Starts:
         """Shorter tiles of the classes that lie along one of several axes and are longer than that."""
         found = Values()
         for x in CLASSES:
-            if f"{x}_axes" in self.knobs and values.get(f"{x}_axes") in (None, BOX, FUSED):
+            if f"{x}_axes" in self.knobs and values.get(f"{x}_axes") in (None, BOX, FUSED, UNROLLED):
                 positions, knob = class_positions(self.form, x, ranged=False), self.knobs[x]
                 short = [v for v in knob.values if fits(v[-1] if isinstance(v, tuple) else 1, positions)]
                 if short and not fits(values.tile(x), positions):
