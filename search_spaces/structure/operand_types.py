@@ -1,6 +1,6 @@
 """Element types of operands of dots: those that represent all values of one, computed or not.
 
-    x[m, k] * q[k, n]      of bfloat16 x and int8 q: bfloat16 has 8 bits of significand, and holds both
+x[m, k] * q[k, n]      of bfloat16 x and int8 q: bfloat16 has 8 bits of significand, and holds both
 """
 
 from __future__ import annotations

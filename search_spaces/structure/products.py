@@ -72,7 +72,9 @@ def _of_factors(stage: Stage, axes: tuple[Axis, ...], reduced: tuple[Axis, ...])
     """The product of those factors with all reduced axes that have the last axis, and of the others; scales go along."""
     summed, last = {x.name for x in reduced}, axes[-1].name
     factors = factors_of(stage.expression)
-    sides = [[f for f in factors if summed <= variables(f) and (last in variables(f)) == there] for there in (False, True)]
+    sides = [
+        [f for f in factors if summed <= variables(f) and (last in variables(f)) == there] for there in (False, True)
+    ]
     if not all(sides):
         return None
     for scale in (f for f in factors if not summed <= variables(f)):

@@ -183,7 +183,9 @@ class DotTile:
     def _iteration(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Steps:
         """The loads of an iteration at this start, and its dots; `beyond`: true if it may reach beyond the end of k."""
         places, end = places_of(self.reduced, self.place(start)), self._end(beyond)
-        shared = Neighbours({t.name: t.effective_strides for t in self.workload.inputs}) if self.reduced.unrolled else None
+        shared = (
+            Neighbours({t.name: t.effective_strides for t in self.workload.inputs}) if self.reduced.unrolled else None
+        )
         parts = [self._at(operands, names, x, end, shared) for x in places]
         return self._steps(parts if self.reduced.unrolled else [joined(parts, self.reduced, names)], names)
 

@@ -107,7 +107,9 @@ def _side(
     order = next((x for e in operands.values() for x in whole_tiles(e, form)), None)
     tiled = {x for x, piece in place.items() if piece.axis}
     first = [*filter(None, (i.along(tiled) for i in order.index))] if order else []
-    emitter = Emitter({x: place[x] for x in (*(x for x in place if x not in first), *first)}, dtypes, names, neighbours=neighbours)
+    emitter = Emitter(
+        {x: place[x] for x in (*(x for x in place if x not in first), *first)}, dtypes, names, neighbours=neighbours
+    )
     written = {e: _written(form, read, end) for e, read in operands.items()}
     for e in written.values():
         for part in _parts_without(e, {x.name for x in form.reduced}):

@@ -1,6 +1,6 @@
 """Bounds of values that are whole numbers: data of narrow integers, parts of their bits, and sums of these.
 
-    ((p >> 4*h) & 15) - 8      of bytes p and positions h: from -8 to 7
+((p >> 4*h) & 15) - 8      of bytes p and positions h: from -8 to 7
 """
 
 from __future__ import annotations
