@@ -153,6 +153,10 @@ class RayPlace:
     whole: bool
     answers: int = field(default=0, init=False)
 
+    @property
+    def name(self) -> str:
+        return self.slot.node.name
+
     def measure(self, search: str, task: str, schedules: str, seed: int, compiled: Packed | None) -> Future[str]:
         return self._counted(self.actor.measure.remote(search, task, schedules, seed, compiled))
 
