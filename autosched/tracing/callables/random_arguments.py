@@ -21,7 +21,8 @@ from search_spaces.workloads.workload import Workload
 
 def random_arguments(traced: TracedFunction, seed: int, device: str | torch.device = "cpu") -> list[Tensor]:
     """Arguments drawn as by `checking.random_inputs`; integers that are no indices are from -8 to 8, or from 1 to 8
-    where they are divisors; positions that PyTorch does not check are 0.
+    where they are divisors; positions that PyTorch does not check are 0; bounds of segments are sorted, and cut all
+    of their axis.
 
     Raises:
         OutOfMemoryError: they do not fit in memory.
@@ -38,13 +39,14 @@ def random_arguments(traced: TracedFunction, seed: int, device: str | torch.devi
             x.copy_(random_segments.drawn(t.elements, ends[t.name], seed).reshape(t.shape))
     plain = iter(made)
     generator = torch.Generator(device=device).manual_seed(seed)
-    return [next(plain) if _is_plain(a) else _drawn(a, generator) for a in traced.arguments]
+    arguments = {a.name: next(plain) if _is_plain(a) else _drawn(a, generator) for a in traced.arguments}
+    return [traced.bounds[n].drawn(t, seed) if n in traced.bounds else t for n, t in arguments.items()]
 
 
 def unknown_integers(traced: TracedFunction) -> bool:
     """True for integer arguments without a known range, unlike indices: PyTorch may find them out of range."""
     known = {*_sizes(traced, indexed_sizes), *_sizes(traced, segmented)} - _given_to_pytorch(traced)
-    return any(_is_integer(a) and a.name not in known for a in traced.arguments)
+    return any(_is_integer(a) and a.name not in {*known, *traced.bounds} for a in traced.arguments)
 
 
 def _given_to_pytorch(traced: TracedFunction) -> set[str]:
