@@ -34,6 +34,9 @@ from search_spaces.workloads.workload import Workload
 Place = Mapping[str, Slice]
 
 
+# Prefixes of ends of ranges in places.
+LEAST, MOST = "least ", "most "
+
 # Element types of the results of conversions, by operator.
 _CAST_TO = {**ROUNDINGS, **WRAPPINGS, "to_integer": "int64", "to_float": "float32"}
 # A search lowers thousands of schedules of a workload, which share their buffers and most of their places.
@@ -85,8 +88,11 @@ def slice_at(index: Affine, place: Place) -> Slice:
 
 
 def largest_at(form: Affine, place: Place) -> Affine:
-    """The largest value of a form of the axes at the place."""
-    pieces = {axis: place[axis] for axis, _ in form.terms}
+    """The largest value of a form of the axes at the place.
+
+    An end of a range, which is no axis, has two: the least one of the tile's rows, and the largest.
+    """
+    pieces = {axis: place[axis if axis in place else f"{MOST if c > 0 else LEAST}{axis}"] for axis, c in form.terms}
     along = sum(max(0, c * pieces[axis].step * ((pieces[axis].extent or 1) - 1)) for axis, c in form.terms)
     return form.substituted({axis: piece.start for axis, piece in pieces.items()}) + Affine(offset=along)
 
