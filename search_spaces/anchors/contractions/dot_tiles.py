@@ -24,8 +24,8 @@ from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.halos import HALO, halo_of
 from search_spaces.programs.lowering import Emitter, start_of
 from search_spaces.programs.neighbours import Neighbours
-from search_spaces.programs.statements import Digits, Dot, Fill, For, Load, Map, Statement
-from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.programs.statements import Dot, Fill, For, Load, Map, Statement
+from search_spaces.programs.tiles import Bound, Digits, Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
 from search_spaces.workloads.dtypes import accumulator_of

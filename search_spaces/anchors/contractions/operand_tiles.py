@@ -17,7 +17,7 @@ from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal, Segment
 from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import accesses, rewritten, variables
 from search_spaces.workloads.names import Names
@@ -202,6 +202,6 @@ def _parts_without(expression: Expression, axes: Collection[str]) -> Iterator[Ex
         case Apply(_, arguments):
             for argument in arguments:
                 yield from _parts_without(argument, axes)
-        case Gather():
+        case Gather() | Segment():
             for index in expression.looked_up:
                 yield from _parts_without(index, axes)

@@ -42,6 +42,7 @@ from search_spaces.anchors.contractions.starting.start_tiles import (
 )
 from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
 from search_spaces.decisions.decision import Decision, start
+from search_spaces.decisions.programs.persistence import FLAT, PERSISTENT
 from search_spaces.decisions.programs.specialization import NONE
 from search_spaces.decisions.tiles.class_axes import BOXES, PATCH
 from search_spaces.devices.features import multiplied
@@ -111,12 +112,21 @@ class _Starts:
                 values[x] = "im2col" if windows else self.knobs[x].values[-2]
             if x in self.reshaped and others.get("specialize", NONE) == NONE:
                 values[x] = _by_pointers(self.knobs[x])
+        if cut := next((x for x, (_, axis) in self.form.classes.items() if axis.name == self.form.cuts[0]), ""):
+            # Rows behind the end of a segment are computed for nothing.
+            sizes[cut] = min(sizes[cut], padded(self._positions(cut)))
         values |= {name: self._size(name, size) for name, size in sizes.items()}
         values |= self._ranges(values, others)
         values |= self._within_axes(values)
         if values["grid"] == "tiles":
             values["split"] = nearest(self.knobs["split"], max(1, self.target.num_sms / tiles_in(self.form, values)))
         return start(self.decisions, values)
+
+    def _positions(self, name: str) -> int:
+        """Number of positions along which tiles lie, of a class that data cuts those of a segment on average."""
+        found = class_positions(self.form, name, ranged=f"{name}_axes" in self.knobs)
+        axis, cuts = self.form.cuts
+        return -(-found // cuts) if axis == self.form.classes[name][1].name else found
 
     @property
     def _kinds_of_k(self) -> tuple[KnobValue, ...]:
@@ -206,7 +216,7 @@ class _Starts:
 
     def _of_thin(self, **others: KnobValue) -> Iterator[Values]:
         """Programs of all rows, or of all columns, if these are few: the wide side is the rows of the dots."""
-        rows, columns = (class_positions(self.form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
+        rows, columns = map(self._positions, "mn")
         swap, thin = rows <= columns, min(rows, columns)
         for wide, k_bytes, warps, stages in THIN_STARTS if thin <= _THIN_PRODUCT else ():
             m, n = (thin, wide) if swap else (wide, thin)
@@ -232,11 +242,12 @@ class _Starts:
 
     def _of_tiles(self) -> Iterator[Values]:
         """Programs of one tile, and persistent ones."""
+        walking = next(x for x in (FLAT, PERSISTENT) if x in self.knobs["grid"].values)
         early = EARLY_START_TILES if not self.target.features.copy_bytes else ()
         for m, n, k_bytes, warps, stages in early + START_TILES:
             own = {"warps": warps, "stages": stages}
             yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
-            yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own)
+            yield self._start(m, n, k_bytes, grid=walking, subtiles=2, **own)
             if self._as_given:
                 yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own, **self._as_given)
 
