@@ -38,10 +38,14 @@ _EXACT = 2**24
 
 @dataclass(frozen=True)
 class RangeEnd:
-    """The begin or the end of a range: an `expression` of integers; larger values than `most` count as that."""
+    """The begin or the end of a range: an `expression` of integers; larger values than `most` count as that.
+
+    `exactly`: some condition holds everywhere between this end and another one.
+    """
 
     expression: Expression
     most: int
+    exactly: bool
 
     @property
     def variable(self) -> str:
@@ -96,7 +100,8 @@ class Ranges:
         at, number = self._folded_position(counted), self._integer(e)
         if at is None or number is None:
             return None
-        return self._between(at, *(None if by is None else _above(number, by, self._most(at)) for by in (begin, end)))
+        first, last = (None if by is None else _above(number, by, self._most(at)) for by in (begin, end))
+        return self._between(at, first, last)
 
     def _in_segment(self, e: Expression, other: Expression) -> Range | None:
         """Positions whose segment is the number."""
@@ -112,21 +117,20 @@ class Ranges:
         end = call("to_integer", Gather(e.tensor, (number,)))
         # What is no index reads 0, from which on the first segment is.
         end = call("where", call("lt", number, Integer(e.size)), end, Integer(self._most(e.position)))
-        found = self._between(e.position, begin, end) if self._is_folded(e.position) else None
-        return found and replace(found, exactly=False)
+        return self._between(e.position, begin, end, exactly=False) if self._is_folded(e.position) else None
 
-    def _between(self, at: Affine, begin: Expression | None, end: Expression | None) -> Range:
-        forms = set()
+    def _between(self, at: Affine, begin: Expression | None, end: Expression | None, exactly: bool = True) -> Range:
+        forms, most = set(), self._most(at)
         if begin is not None:
-            forms.add(at - self._variable(begin, self._most(at)))
+            forms.add(at - self._variable(RangeEnd(begin, most, exactly)))
         if end is not None:
-            forms.add(self._variable(end, self._most(at)) - at + Affine(offset=-1))
-        return Range(frozenset(forms))
+            forms.add(self._variable(RangeEnd(end, most, exactly)) - at + Affine(offset=-1))
+        return Range(frozenset(forms), exactly)
 
-    def _variable(self, e: Expression, most: int) -> Affine:
-        end = RangeEnd(e, most)
+    def _variable(self, end: RangeEnd) -> Affine:
         known = self.ends.get(end.variable, end)
-        self.ends[end.variable] = replace(end, most=max(most, known.most))
+        exactly = known.exactly or end.exactly
+        self.ends[end.variable] = replace(end, most=max(end.most, known.most), exactly=exactly)
         return axis_index(end.variable)
 
     def _most(self, at: Affine) -> int:
