@@ -65,7 +65,8 @@ WORKLOADS = {
 @settings(max_examples=5, deadline=None)
 def test_every_schedule_computes_what_pytorch_does_whatever_the_cuts(name: str, cuts: list[int], seed: int) -> None:
     workload = WORKLOADS[name]
-    inputs = with_cuts(workload, cuts, seed)
+    # Attention compares with the ends of segments, which ends that are not sorted have none of.
+    inputs = with_cuts(workload, sorted(cuts) if name == "segmented_attention" else cuts, seed)
     (expected,) = evaluate(workload, inputs)
     schedule = build(workload, H200).sample(np.random.default_rng(seed))
     with np.errstate(invalid="ignore"):
