@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from cost_models.bound_variables import bound_variables
 from cost_models.windows import Window, joined, may_overlap, windows_of
 from search_spaces.programs.statements import (
     Deinterleave,
@@ -133,6 +134,7 @@ class _Counter:
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
         self._counted: dict[str, str] = {}  # digit -> the variable of the loop that counts it
         self._sources: dict[str, Traffic] = {}  # tile -> its load, also for views of it
+        self._bound = bound_variables(kernel)
         self._visit(kernel.body, 1.0, 1.0, ())
         self._join()
 
@@ -260,7 +262,9 @@ class _Counter:
     def _share_within(self, bound: Bound | None) -> float:
         if bound is None:
             return 1.0
-        return min(1.0, bound.size / (bound.start.maximum(self._extents) + 1))
+        # What data adds to a bound's start, it mostly adds 0.
+        extents = {**self._extents, **dict.fromkeys(self._bound, 1)}
+        return min(1.0, bound.size / (bound.start.maximum(extents) + 1))
 
     def _useful_share(self, s: For) -> float:
         """The part of a loop's iterations that are needed, with the other variables at their middle."""
@@ -348,6 +352,8 @@ class _Counter:
                     reach += step * (self._extents[variable] - 1)
             if reach > size:
                 covered *= reach / size
+        if self._bound:
+            variables = [of for v in variables for of in self._bound.get(v, (v,))]
         return frozenset([self._counted.get(v, v) for v in variables] if self._counted else variables), covered
 
 
