@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -127,8 +128,9 @@ def _in_the_sum(factor: Named, axes: Sequence[str], reduced: Mapping[str, int]) 
 
 
 def _einsum(factors: Sequence[Named], axes: tuple[str, ...], left: tuple[str, ...]) -> torch.Tensor:
+    common = functools.reduce(torch.promote_types, (f.values.dtype for f in factors))
     operands: list[torch.Tensor | list[int]] = []
     for factor in factors:
-        operands += [factor.values, [axes.index(a) for a in factor.axes]]
+        operands += [factor.values.to(common), [axes.index(a) for a in factor.axes]]
     summed: torch.Tensor = torch.einsum(*operands, [axes.index(a) for a in left])
     return summed

@@ -74,6 +74,11 @@ class Slice:
         return f"{first}{self.start}{back} : +{self.extent}{step}{flat}{clamped}"
 
     @property
+    def is_constant(self) -> bool:
+        """True for one index that is known."""
+        return self == Slice(Affine(offset=self.start.offset))
+
+    @property
     def is_side(self) -> bool:
         """True for a side of a box: one of several dimensions that an axis runs along, each from a start of its own.
 

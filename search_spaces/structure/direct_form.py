@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from search_spaces.errors import UnmatchedError
-from search_spaces.structure.contraction import Contraction, Product, contraction
+from search_spaces.structure.contraction import Contraction, contraction
 from search_spaces.structure.copied_boxes import box_of, in_place, read_of_box, why_no_box
 from search_spaces.structure.operand_types import MULTIPLIED
 from search_spaces.structure.taps import with_taps
@@ -60,7 +60,7 @@ def _oriented(form: Contraction) -> Contraction:
     """The contraction with the operand whose panels have fewer elements for each of its tensor's as columns."""
     form = form.row_major
     (dot,) = form.dots
-    exchanged = (Product(dot.stage, dot.b, dot.a),)
+    exchanged = (dot.swapped,)
     other = replace(form, rows=form.columns, columns=form.rows, m=form.n, n=form.m, dots=exchanged)
     return other if _unfolded(other) < _unfolded(form) else form
 

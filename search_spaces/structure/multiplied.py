@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.structure.contraction import contraction
-from search_spaces.structure.operand_types import element_type
+from search_spaces.structure.operand_types import operand_type
 from search_spaces.structure.segmented import segmented
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Workload
@@ -20,7 +20,6 @@ def multiplied(workload: Workload) -> dict[str, str]:
     form, of_segments = contraction(workload), segmented(workload)
     folds = {s.name for s in workload.stages if s.reduction}
     chained = [s for s in workload.stages if folds & {a.tensor for f in s.factors for a in accesses(f)}]
-    types = {s.name: {element_type(f, dtypes) for f in s.factors} for s in chained}
-    of_chains = {name: (t.pop() or "float32") if len(t) == 1 else "float32" for name, t in types.items()}
+    of_chains = {s.name: operand_type(s.factors, dtypes) or "float32" for s in chained}
     dots = {d.stage: form.dtype for d in form.dots} if form else {}
     return of_chains | plain | dots | (dict.fromkeys(folds, of_segments.form.dtype) if of_segments else {})

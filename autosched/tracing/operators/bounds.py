@@ -86,7 +86,7 @@ def _of_padded(values: Value, offsets: Sequence[Value], *_: Any, **__: Any) -> G
 
 
 def _of_jagged(dense: Value, offsets: Sequence[Value], total_L: int | None = None) -> Given:
-    yield from ((each, Bounds("offsets", total_L or dense.shape[0] * dense.shape[1])) for each in offsets)
+    yield from ((each, Bounds("even", total_L or dense.shape[0] * dense.shape[1])) for each in offsets)
 
 
 def _of_repeated(repeats: Value, *, output_size: int | None = None) -> Given:

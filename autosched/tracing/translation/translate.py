@@ -19,6 +19,7 @@ from autosched.tracing.operators import (
     gather_rules,
     grouped_rules,
     joining_rules,
+    narrow_products,
     product_rules,
     reduction_rules,
     scan_rules,
@@ -58,7 +59,7 @@ from search_spaces.workloads.dtypes import DTYPES, is_integer
 
 # Arguments that operators take from memory, computed before: operands of products, and tables of gathers.
 _FROM_MEMORY = {
-    **dict.fromkeys({**product_rules.RULES, **convolution.RULES}, range(3)),
+    **dict.fromkeys({**product_rules.RULES, **narrow_products.RULES, **convolution.RULES}, range(3)),
     **dict.fromkeys(gather_rules.RULES, range(1)),
 }
 # Its positions, one for each dimension, are known beforehand if constant.
@@ -71,6 +72,7 @@ _TABLES = (
     view_translation.RULES,
     product_rules.RULES,
     grouped_rules.RULES,
+    narrow_products.RULES,
     gather_rules.RULES,
     scatter_rules.RULES,
     joining_rules.RULES,

@@ -30,24 +30,26 @@ def multiplied(pulled: Pulled, value: Product, index: Index) -> Pulling:
         factor = _missing(pulled, pulled.factors[-1])
         reason = f"{factor.name} is multiplied, and computed from a product"
         raise NotOneKernelError(reason, factor, needed=not pulled.fusing.computed)
-    if value.precision and pulled.precision not in ("", value.precision):
-        raise NotOneKernelError(f"there are products as {pulled.precision} and as {value.precision}", value)
+    own, others = value.precision, pulled.precision
+    # Only products of 8-bit floats are "fast": with others in a kernel, none is.
+    if own != others and ((own and others) or (pulled.multiplies and "fast" in (own, others))):
+        raise NotOneKernelError(f"there are products as {others or 'ieee'} and as {own or 'ieee'}", value)
     # Before operands are pulled: these may have products of their own.
-    pulled.precision = pulled.precision or value.precision
+    pulled.precision = others or own
     index = _with_rows_and_columns(pulled, value, index)
-    own = axes_in(index)
-    along_k = _summed_index(pulled, value, own)
+    axes = axes_in(index)
+    along_k = _summed_index(pulled, value, axes)
     over, loops = axes_in(along_k), (*index, *along_k)
-    if pulled.multiplies and not pulled.fusing.chained and own != pulled.output_axes:
+    if pulled.multiplies and not pulled.fusing.chained and axes != pulled.output_axes:
         raise NotOneKernelError("there are products over different axes", value)
     pulled.contracted.append(over)
     a = yield from _factor(pulled, value.a, tuple(loops[n] for n in value.a_loops))
     b = yield from _factor(pulled, value.b, tuple(loops[n] for n in value.b_loops))
     pulled.contracted.pop()
-    _widen_output(pulled, value, own)
+    _widen_output(pulled, value, axes)
     pulled.multiplies = True
     reduction = Reduction("sum", pulled.axes(over))
-    made = pulled.access(Stage(value.name, pulled.axes(own), ex.mul(a, b), reduction), value)
+    made = pulled.access(Stage(value.name, pulled.axes(axes), ex.mul(a, b), reduction), value)
     pulled.products |= {a.tensor for a in accesses(made)}
     return made
 
