@@ -11,34 +11,49 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from autosched.tracing.values.values import Pointwise, Value, View
+from autosched.tracing.values.templates import filled
+from autosched.tracing.values.values import Pointwise, Value, View, as_read
 from search_spaces.workloads.dtypes import range_of
-from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Apply, Expression, Integer, Position, call
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Position, call
 from search_spaces.workloads.expressions.operators import WRAPPINGS
 from search_spaces.workloads.expressions.whole_numbers import whole_numbers
 
+# Operations between what is packed and a part.
+_MOST_NESTED = 16
 
-def read_the_same(parts: Sequence[Value]) -> bool:
-    """True if the parts are of one shape, and pointwise of the same values; views of such, if these are alike."""
+
+def are_alike(parts: Sequence[Value]) -> bool:
+    """True if the parts are of one shape, pointwise of the same values, and differ in such constants alone."""
     while isinstance(parts[0], View) and len({p.kind if isinstance(p, View) else None for p in parts}) == 1:
         parts = tuple(p.argument for p in parts if isinstance(p, View))
-    computed = all(isinstance(p, Pointwise) for p in parts)
-    return computed and len({(p.shape, _read(p)) for p in parts}) == 1
+    first = parts[0]
+    if not isinstance(first, Pointwise) or any(p.shape != first.shape or p.dtype != first.dtype for p in parts):
+        return False
+    terms = _Terms()
+    made = [terms.of(p, _MOST_NESTED) for p in parts]
+    found = [e for e in made if e is not None]
+    return len(found) == len(parts) and Stack(axis_index("part"), terms.dtypes).together(found) is not None
 
 
-def _read(part: Value) -> frozenset[Value]:
-    """The values that a part is pointwise of."""
-    rest, found = [part], set[Value]()
-    while rest:
-        here = rest.pop()
-        if isinstance(here, Pointwise):
-            rest += here.arguments
-        else:
-            found.add(here)
-    return frozenset(found)
+@dataclass
+class _Terms:
+    """Elements of pointwise values as expressions of other values, whose element types are `dtypes`, by name."""
+
+    dtypes: dict[str, str] = field(default_factory=dict)
+    _names: dict[Value, str] = field(default_factory=dict)
+
+    def of(self, value: Value, nested: int) -> Expression | None:
+        """The element; None where more values than that are computed from one another."""
+        if not isinstance(value, Pointwise):
+            name = self._names.setdefault(value, f"value{len(self._names)}")
+            self.dtypes[name] = value.dtype
+            return as_read(Access(name, ()), value.dtype)
+        elements = [self.of(a, nested - 1) for a in value.arguments] if nested else [None]
+        whole = [e for e in elements if e is not None]
+        return filled(value.expression, whole) if len(whole) == len(elements) else None
 
 
 @dataclass(frozen=True)
