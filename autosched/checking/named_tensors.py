@@ -63,6 +63,12 @@ def look_up(tensor: torch.Tensor, index: Sequence[Affine | Named], extents: Mapp
     return Named(axes, torch.where(inside, found, torch.tensor(outside, dtype=found.dtype, device=found.device)))
 
 
+def segment_of(ends: torch.Tensor, position: Named) -> Named:
+    """The number of the sorted ends that are at most each of the positions, which are integers."""
+    at = position.values.to(torch.int64).contiguous()
+    return Named(position.axes, torch.bucketize(at, ends.to(torch.int64).contiguous(), right=True))
+
+
 def count(index: Affine, extents: Mapping[str, int], device: torch.device, dtype: torch.dtype) -> Named:
     """The value of an affine form at every point of its axes."""
     axes = tuple(v for v, _ in index.terms)

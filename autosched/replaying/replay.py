@@ -14,7 +14,7 @@ from autosched.backends.reproduction import Reproduction
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
 from autosched.kernels.dispatch import as_tuple
-from autosched.kernels.drift import DRIFT_S, drift_of
+from autosched.kernels.drift_measurement import DRIFT_S, drift_of
 from autosched.kernels.kernel import Kernel, load_kernel
 from autosched.kernels.strict import is_strict
 from autosched.kernels.tier import Tier
@@ -112,7 +112,8 @@ def replay(
     all kernels of a traced function together, against the function (`tracing.callables.whole_check`).
 
     `drift` compares a kernel with the certificate of its finals: source, toolchain, device, and its speed against the
-    library in rounds of 50 ms at most, for all kernels of a function together. The result is the kernel's `drift`.
+    library and the device's calibration kernel, in rounds of 50 ms at most, for all kernels of a function together. The
+    result is the kernel's `drift`.
 
     Raises:
         InputError: an argument is not allowed, or no log has a usable record; the message says what to do, and with

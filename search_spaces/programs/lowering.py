@@ -12,7 +12,7 @@ from search_spaces.programs.selecting import SelectedRead, Selections, slice_cho
 from search_spaces.programs.statements import Compared, Fill, Load, Map, Regroup, Statement, Store
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile, sliced
-from search_spaces.workloads.dtypes import dtype, is_float, is_integer
+from search_spaces.workloads.dtypes import dtype, is_float, is_integer, range_of
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import (
     Access,
@@ -22,6 +22,7 @@ from search_spaces.workloads.expressions.expression import (
     Integer,
     Literal,
     Position,
+    Segment,
     why_not_sliced,
 )
 from search_spaces.workloads.expressions.kinds import is_integral
@@ -33,6 +34,9 @@ from search_spaces.workloads.workload import Workload
 # Slices of the axes at one place of a tile: the start of each, and its number of positions in the tile.
 Place = Mapping[str, Slice]
 
+
+# Prefixes of ends of ranges in places.
+LEAST, MOST = "least ", "most "
 
 # Element types of the results of conversions, by operator.
 _CAST_TO = {**ROUNDINGS, **WRAPPINGS, "to_integer": "int64", "to_float": "float32"}
@@ -85,8 +89,11 @@ def slice_at(index: Affine, place: Place) -> Slice:
 
 
 def largest_at(form: Affine, place: Place) -> Affine:
-    """The largest value of a form of the axes at the place."""
-    pieces = {axis: place[axis] for axis, _ in form.terms}
+    """The largest value of a form of the axes at the place.
+
+    An end of a range, which is no axis, has two: the least one of the tile's rows, and the largest.
+    """
+    pieces = {axis: place[axis if axis in place else f"{MOST if c > 0 else LEAST}{axis}"] for axis, c in form.terms}
     along = sum(max(0, c * pieces[axis].step * ((pieces[axis].extent or 1) - 1)) for axis, c in form.terms)
     return form.substituted({axis: piece.start for axis, piece in pieces.items()}) + Affine(offset=along)
 
@@ -133,6 +140,9 @@ class Emitter:
                 result: Tile | float | int = self._load(expression)
             case Gather():
                 result = self._gather(expression)
+            case Segment(tensor, position, size):
+                at = self._position(position, int) if isinstance(position, Affine) else self.emit(position)
+                result = self._bisected(tensor, at, size)
             case Position(index):
                 result = self._position(index, float)
             case Apply("to_integer", (Position(index),)):
@@ -275,6 +285,30 @@ class Emitter:
         dst = Tile(self.names.fresh(gather.tensor), kept, tuple(axes[x] for x in kept), element)
         self.body.append(statements.Gather(dst, gather.tensor, tuple(index), fill))
         return self._regrouped(dst)
+
+    def _bisected(self, tensor: str, position: Tile | float | int, size: int) -> Tile:
+        """The number of the `size` elements of a sorted tensor that are at most the position, as PyTorch finds it.
+
+        Before:  the first i with position < tensor[i], or size
+        After:   first, end = 0, size; and for each bit of the size:
+                     i = (first + end) // 2
+                     first, end = (i + 1, end) if tensor[i] <= position else (first, i)
+                 which ends with first = end
+        """
+        element = dtype(self.inputs[tensor]).name
+        first: Tile | int = 0
+        end: Tile | int = size
+        for _ in range(size.bit_length()):
+            total = self.map("add", first, end, dtype="int64")
+            middle = self.map("shift_right", total, 1, name=f"{tensor}_index", dtype="int64")
+            found = Tile(self.names.fresh(tensor), middle.axes, middle.shape, element)
+            # Of a closed interval, the element at the end is larger than the position. Beyond the last one, it is too,
+            # unless the position is the largest integer: then the first index beyond is cut to the size.
+            self.body.append(statements.Gather(found, tensor, (middle.name,), range_of(element)[1]))
+            at_most = self.map("le", self._cast(found, "int64", "t"), position, compared="int64")
+            first = self.map("where", at_most, self.map("add", middle, 1, dtype="int64"), first, dtype="int64")
+            end = self.map("where", at_most, end, middle, dtype="int64")
+        return self.map("minimum", first, size, name="segment", dtype="int64")
 
     @property
     def _order(self) -> tuple[str, ...]:

@@ -167,6 +167,23 @@ class Flat:
 
 
 @dataclass(frozen=True, slots=True)
+class Digits:
+    """Variables of a loop's body that are the digits of a number in mixed radix: names and extents, outermost first."""
+
+    number: Affine
+    radix: tuple[tuple[str, int], ...]
+
+    @property
+    def flats(self) -> dict[str, Flat]:
+        """Each digit as a function of the number."""
+        found, divisor = dict[str, Flat](), math.prod(size for _, size in self.radix)
+        for name, size in self.radix:
+            divisor //= size
+            found[name] = Flat(self.number, divisor, size if found else 0)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Skew:
     """Distance of a row's start from the vector boundary before it: the sum of `terms` modulo `vector`, in elements.
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from search_spaces.structure.operand_maps import OperandMap
-from search_spaces.structure.operand_types import MULTIPLIED, is_computed, operand_type
+from search_spaces.structure.operand_types import MULTIPLIED
 from search_spaces.structure.products import (
     MAX_K,
     Product,
@@ -41,12 +41,11 @@ from search_spaces.workloads.dtypes import accumulator_of
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import (
     Access,
-    Apply,
     Expression,
     why_not_sliced,
 )
 from search_spaces.workloads.expressions.walking import accesses, variables
-from search_spaces.workloads.workload import Axis, Stage, Workload
+from search_spaces.workloads.workload import Axis, Workload
 
 # Operands that a condition leaves out, although no index leaves its tensor.
 BY_CONDITION = (*MULTIPLIED, "int8")
@@ -64,7 +63,8 @@ class Contraction:
 
     `axes` are those of every stage, outermost first; `rows`, `columns` and `reduced` are in order, too, and tiles lie
     along `m`, `n` and `k`, one of each. `results` are the outputs, each with everything inlined but the products.
-    `workload` has these axes, under its own names.
+    `workload` has these axes, under its own names. `cuts`: an axis, and the number of places at which data cuts it
+    (see `structure.segmented`): no tile goes over one of them.
     """
 
     workload: Workload
@@ -78,6 +78,7 @@ class Contraction:
     dots: tuple[Product, ...]
     dtype: str
     results: tuple[tuple[str, Expression], ...]
+    cuts: tuple[str, int] = ("", 0)
 
     @property
     def around(self) -> tuple[Axis, ...]:
@@ -116,7 +117,8 @@ class Contraction:
     def multiplies_tensors(self) -> bool:
         """True for one dot of two tensors as stored, all of whose sums stay in its accumulator."""
         types = {t.name: t.dtype for t in self.workload.inputs}
-        alike = all(not is_computed(e) and types[e.tensor] == self.dtype for side in self.operands for e in side)
+        stored = [types[e.tensor] for side in self.operands for e in side if isinstance(e, Access)]
+        alike = stored == [self.dtype] * sum(map(len, self.operands))
         return len(self.dots) == 1 and alike and not self.is_scaled
 
     @property
@@ -258,21 +260,6 @@ def accumulator_dtype(form: Contraction) -> str:
     unchanged.
     """
     return "float32" if form.is_scaled else accumulator_of(form.dtype)
-
-
-def multiplied(workload: Workload) -> dict[str, str]:
-    """The stages that dot units can compute, each with the element type of its operands.
-
-    They are sums of products of two tensors; in a contraction also of values computed from tensors, and in a chain of
-    values computed from folds.
-    """
-    dtypes = {t.name: t.dtype for t in workload.inputs} | {s.name: s.dtype for s in workload.stages}
-    plain = {s.name: dtypes[accesses(s.expression)[0].tensor] for s in workload.stages if s.is_contraction}
-    form = contraction(workload)
-    folds = {s.name for s in workload.stages if s.reduction}
-    chained = [s for s in workload.stages if folds & {a.tensor for f in s.factors for a in accesses(f)}]
-    of_chains = {s.name: operand_type(s.factors, dtypes) or "float32" for s in chained}
-    return of_chains | plain | ({d.stage: form.dtype for d in form.dots} if form else {})
 
 
 def _found(workload: Workload, rounded: bool) -> Contraction | None:

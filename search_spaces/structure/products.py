@@ -69,12 +69,11 @@ def _of_two(
 
 
 def _of_factors(stage: Stage, axes: tuple[Axis, ...], reduced: tuple[Axis, ...]) -> Product | None:
-    """The product of those factors with all reduced axes that have the last axis, and of the others; scales go along."""
+    """The product of those factors with all reduced axes that have the last axis, and of the others; with scales."""
     summed, last = {x.name for x in reduced}, axes[-1].name
     factors = factors_of(stage.expression)
-    sides = [
-        [f for f in factors if summed <= variables(f) and (last in variables(f)) == there] for there in (False, True)
-    ]
+    whole = [f for f in factors if summed <= variables(f)]
+    sides = [[f for f in whole if (last in variables(f)) == there] for there in (False, True)]
     if not all(sides):
         return None
     for scale in (f for f in factors if not summed <= variables(f)):
@@ -127,7 +126,7 @@ def _without_scale(dot: Product, tiled: str) -> Product:
             return dot
         sides.append(product(kept))
         scales += [f for f in factors if f not in kept]
-    return Product(dot.stage, *sides, product(scales)) if scales else dot
+    return Product(dot.stage, sides[0], sides[1], product(scales)) if scales else dot
 
 
 def with_last_scales(

@@ -49,7 +49,7 @@ from dataclasses import replace
 
 import torch
 
-from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products
+from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products
 from autosched.checking.pieces import joined, pieces_of
 from autosched.checking.reference import check_shapes, factors, held_exactly, literal, members, outside
 from autosched.checking.rounding.folds import (
@@ -77,7 +77,16 @@ from search_spaces import Scan, Stage, Workload
 from search_spaces.scheduling import multiplied
 from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    Segment,
+)
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.scans import LEFT, RIGHT
@@ -249,6 +258,8 @@ def _expression(expression: Expression, stage: Stage, known: Mapping[str, Rounde
             return RoundedValue(literal(constant, device), error)
         case Integer(value):
             return RoundedValue(literal(value, next(iter(known.values())).value.values.device, torch.int64), None)
+        case Segment(tensor, position):
+            return _segment(tensor, position, stage, known)
         case Access() | Gather() | Position():
             exact = _leaf(expression, stage, known)
             return RoundedValue(Named(exact.value.axes, exact.value.values.to(torch.float64)), exact.error)
@@ -296,8 +307,23 @@ def _looked_up(
         stage.extents,
         known[tensor].outside,
     )
+    return _in_doubt(found, [i.error for i in at if isinstance(i, RoundedValue)])
+
+
+def _segment(
+    tensor: str, position: Affine | Expression, stage: Stage, known: Mapping[str, RoundedValue]
+) -> RoundedValue:
+    """The segment of a position, which is exact, unless the position is in doubt."""
+    at = (
+        _leaf(Position(position), stage, known) if isinstance(position, Affine) else _expression(position, stage, known)
+    )
+    return _in_doubt(segment_of(known[tensor].value.values, at.value), [at.error])
+
+
+def _in_doubt(found: Named, errors: Sequence[Named | None]) -> RoundedValue:
+    """A value that may be any where one of the errors of what it is found by is not 0."""
     error: torch.Tensor | None = None
-    for e in (i.error for i in at if isinstance(i, RoundedValue) and i.error is not None):
+    for e in (e for e in errors if e is not None):
         doubt = torch.where(e.aligned(found.axes) > 0, math.inf, 0.0)
         error = doubt if error is None else torch.maximum(error, doubt)
     return RoundedValue(found, None if error is None else Named(found.axes, error.expand(found.values.shape)))

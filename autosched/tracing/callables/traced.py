@@ -130,7 +130,7 @@ def loaded(traced: Traced, kernels: Mapping[str, Kernel], strict: bool = False) 
     seconds = {key: kernel.record.measurement.latency_s for key, kernel in kernels.items()}
     match traced:
         case TracedFunction():
-            return TracedKernel(traced.fastest(seconds), kernels, cuts=traced.cuts)
+            return TracedKernel(traced.fastest(seconds), kernels, cuts=traced.cuts, strict=strict)
         case DifferentiableFunction():
             return DifferentiableKernel(traced.fastest(seconds), kernels)
         case DynamicFunction():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from autosched.tracing.values.folds import folded, scanned
 from autosched.tracing.values.outside import constant_outside
-from autosched.tracing.values.positions import affine_of, beyond, is_below, is_inside, moved
+from autosched.tracing.values.positions import beyond, index_of, is_below, is_inside, moved
 from autosched.tracing.values.products import multiplied
 from autosched.tracing.values.pulled import NotOneKernelError, Pulled, Pulling
 from autosched.tracing.values.stacks import Stack, are_alike
@@ -26,6 +26,7 @@ from autosched.tracing.values.values import (
     Product,
     Reduced,
     Scanned,
+    Segments,
     Value,
     View,
 )
@@ -115,8 +116,11 @@ def _made(pulled: Pulled, value: Value, index: Index) -> Pulling:
                     at.append(index[i])
                     continue
                 found = yield i, expanded(index, i.shape)
-                at.append(affine_of(found, pulled.extents) or found)
+                at.append(index_of(found, pulled.extents))
             return (yield table, tuple(at))
+        case Segments(ends=ends, position=position):
+            found = yield position, index
+            return pulled.segment(ends, index_of(found, pulled.extents))
         case Padded():
             return (yield from _padded(pulled, value, index))
         case Joined():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,8 +15,8 @@ from autosched.tracing.values.values import Index, Pointwise, Product, Value, Vi
 from search_spaces import Reduction, Stage
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Expression
-from search_spaces.workloads.expressions.walking import accesses, distinct, gathers
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather
+from search_spaces.workloads.expressions.walking import accesses, distinct, gathers, variables
 
 # A prologue reads a tensor at two places at most, as rotations of halves do: copies read more of them once.
 _MOST_PLACES = 2
@@ -147,10 +148,21 @@ def _may_be_computed(pulled: Pulled, factor: Expression) -> bool:
     """True if a product may multiply an expression instead of a tensor in memory."""
     stages = {s.name for s in pulled.stages}
     folded = any(a.tensor in stages for a in accesses(factor)) or next(iter(gathers(factor)), None)
-    if pulled.fusing.chained and folded:
+    if (pulled.fusing.chained and folded) or _repeats_a_table(pulled, factor):
         return True
     places = Counter(a.tensor for a in distinct(factor) if isinstance(a, Access))
     return pulled.fusing.computed and max(places.values(), default=0) <= _MOST_PLACES
+
+
+def _repeats_a_table(pulled: Pulled, factor: Expression) -> bool:
+    """True for elements looked up in a tensor that has fewer: stored, they would take more memory than it does.
+
+    A matrix for each row of a grouped product is such, which takes far more.
+    """
+    if not isinstance(factor, Gather):
+        return False
+    table = next(o.value for o in pulled.reads.operands.values() if o.name == factor.tensor)
+    return math.prod(pulled.extents[v] for v in variables(factor)) > table.elements
 
 
 def _missing(pulled: Pulled, factor: Value) -> Value:

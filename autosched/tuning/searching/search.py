@@ -18,7 +18,7 @@ from autosched.machine.blas_threads import one_meanwhile
 from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.policies import Policy
 from autosched.measuring import failures
-from autosched.measuring.measurer import BATCH, MeasurerOf, Revising, UnfitWorkloadError
+from autosched.measuring.measurer import BATCH, Losing, MeasurerOf, Revising, UnfitWorkloadError
 from autosched.strategies import Strategy, Transferring
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
 from autosched.tuning.remaining_gain import Improvements, RemainingGain, StopRule
@@ -54,7 +54,7 @@ class SearchOf(Generic[T]):
     that of the records to come, without their time and place in the run, and the measuring machine; `log_s` is the time
     to write them, `wall_s` the part of the session that was spent on it; `improvements` are those of its finished
     batches. `exhausted`: nothing is left to propose. `unfit` is the reason why its workload cannot be measured here;
-    `lost` counts the trials that its measurer never answered.
+    `lost` counts the trials that its measurer never answered; `losses` are the machines that it lost meanwhile.
     """
 
     space: T
@@ -96,6 +96,7 @@ class SearchOf(Generic[T]):
         # Lost schedules that are submitted again.
         self._again: list[Schedule] = []
         self.lost = 0
+        self.losses: tuple[str, ...] = ()
 
     @property
     def known(self) -> int:
@@ -304,6 +305,7 @@ class SearchOf(Generic[T]):
             self._finals(measurer, [self.space.bind(schedule) for schedule in chosen], rounds)
         self.lost += len(self._again)
         self._again.clear()
+        self.losses = tuple(measurer.losses) if isinstance(measurer, Losing) else ()
         self.interrupted = bool(interruption)
         self.wall_s += time.perf_counter() - begin
 

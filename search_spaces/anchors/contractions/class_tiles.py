@@ -48,7 +48,8 @@ MOVED = {
 class ClassTiles:
     """Tiles of `size` positions of a class, along its axis `tiled`, as boxes, or as ranges over all axes.
 
-    `summed`: they are iterations of a loop, instead of programs of a grid.
+    `summed`: they are iterations of a loop, instead of programs of a grid. `cuts`: number of places at which data cuts
+    the tiled axis, and no tile goes over one of them.
     """
 
     axes: tuple[Axis, ...]
@@ -56,6 +57,7 @@ class ClassTiles:
     size: int
     kind: str
     summed: bool = False
+    cuts: int = 0
 
     @property
     def ranged(self) -> bool:
@@ -110,7 +112,13 @@ class ClassTiles:
         """Number of tiles along every axis of which grids have a variable."""
         if self.ranged:
             return {self.tiled.name: self.steps}
-        return {x.name: -(-x.extent // self.sides[x.name]) for x in self.axes}
+        return {x.name: -(-x.extent // self.sides[x.name]) for x in self.axes} | self._count_of_segments
+
+    @property
+    def _count_of_segments(self) -> dict[str, int]:
+        """The most tiles that segments can have: one position in each that has any, and all others in the first."""
+        found = min(self.cuts + 1, self.tiled.extent)
+        return {self.tiled.name: (self.tiled.extent - found) // self.size + found} if self.cuts else {}
 
     @property
     def positions(self) -> int:
@@ -212,7 +220,9 @@ def class_tiles(form: Contraction, values: Mapping[str, KnobValue], name: str) -
     """The tiles of the class m, n or k of a contraction, by its knobs."""
     (axes, tiled), tiling = form.classes[name], values[name]
     assert isinstance(tiling, tuple)
-    return ClassTiles(axes, tiled, tiling[-1], str(values.get(f"{name}_axes", BOX)), name == "k")
+    cut, cuts = form.cuts
+    kind = str(values.get(f"{name}_axes", BOX))
+    return ClassTiles(axes, tiled, tiling[-1], kind, name == "k", cuts if cut == tiled.name else 0)
 
 
 def class_positions(form: Contraction, name: str, ranged: bool) -> int:

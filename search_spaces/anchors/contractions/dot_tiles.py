@@ -24,8 +24,8 @@ from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.halos import HALO, halo_of
 from search_spaces.programs.lowering import Emitter, start_of
 from search_spaces.programs.neighbours import Neighbours
-from search_spaces.programs.statements import Digits, Dot, Fill, For, Load, Map, Statement
-from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.programs.statements import Dot, Fill, For, Load, Map, Statement
+from search_spaces.programs.tiles import Bound, Digits, Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
 from search_spaces.workloads.dtypes import accumulator_of
@@ -183,11 +183,11 @@ class DotTile:
     def _iteration(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Steps:
         """The loads of an iteration at this start, and its dots; `beyond`: true if it may reach beyond the end of k."""
         places, end = places_of(self.reduced, self.place(start)), self._end(beyond)
-        shared = (
-            Neighbours({t.name: t.effective_strides for t in self.workload.inputs}) if self.reduced.unrolled else None
-        )
-        parts = [self._at(operands, names, x, end, shared) for x in places]
-        return self._steps(parts if self.reduced.unrolled else [joined(parts, self.reduced, names)], names)
+        if not self.reduced.unrolled:
+            parts = [self._at(operands, names, x, end) for x in places]
+            return self._steps([joined(parts, self.reduced, names)], names)
+        shared = Neighbours({t.name: t.effective_strides for t in self.workload.inputs})
+        return self._steps([self._at(operands, names, x, end, shared) for x in places], names)
 
     def _end(self, beyond: bool) -> Axis | None:
         return self.reduced.outermost if beyond and self.reaches else None

@@ -1,4 +1,4 @@
-"""Tiles at all positions of a short reduced axis in one iteration, each with a dot of its own, and loads of them shared.
+"""Tiles at all positions of a short reduced axis in one iteration: loads that they share, and a dot for each.
 
 Before:  for k.0, nibble in 2:   p = bytes[k.0*64 : +64, n];  acc += dot(x[2*k + nibble], (p >> 4*nibble) & 15)
 After (k_axes=unrolled):

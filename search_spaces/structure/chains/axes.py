@@ -188,7 +188,7 @@ def _carried_product(
 
 
 def _multiplied(stage: str, a: Expression, b: Expression, dtypes: Mapping[str, str]) -> str:
-    """The element type of both operands of a dot: the narrowest that represents either. Results of folds are float32."""
+    """The narrowest element type that represents both operands of a dot. Results of folds are float32."""
     folded = {x.tensor for x in (*accesses(a), *accesses(b))} - dtypes.keys()
     found = operand_type((a, b), {**dtypes, **dict.fromkeys(folded, "float32")})
     if found is None:
