@@ -20,9 +20,12 @@ from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Position, call
 from search_spaces.workloads.expressions.operators import WRAPPINGS
 from search_spaces.workloads.expressions.whole_numbers import whole_numbers
+from search_spaces.workloads.stages import MAX_EXTENT
 
 # Operations between what is packed and a part.
 _MOST_NESTED = 16
+# Parts that are compared: of 64 bits four each.
+_MOST_PARTS = 16
 
 
 def are_alike(parts: Sequence[Value]) -> bool:
@@ -30,7 +33,11 @@ def are_alike(parts: Sequence[Value]) -> bool:
     while isinstance(parts[0], View) and len({p.kind if isinstance(p, View) else None for p in parts}) == 1:
         parts = tuple(p.argument for p in parts if isinstance(p, View))
     first = parts[0]
-    if not isinstance(first, Pointwise) or any(p.shape != first.shape or p.dtype != first.dtype for p in parts):
+    if (
+        len(parts) > _MOST_PARTS
+        or not isinstance(first, Pointwise)
+        or any(p.shape != first.shape or p.dtype != first.dtype for p in parts)
+    ):
         return False
     terms = _Terms()
     made = [terms.of(p, _MOST_NESTED) for p in parts]
@@ -70,25 +77,40 @@ class Stack:
             return first
         if all(isinstance(p, Integer) for p in parts):
             return self._progression([p.value for p in parts if isinstance(p, Integer)])
-        for like in parts:
-            rows = [self._arguments(p, like) for p in parts] if isinstance(like, Apply) else []
-            columns = list(zip(*(r for r in rows if r is not None), strict=True)) if None not in rows else []
-            made = [self.together(column) for column in columns]
+        computed = [p for p in parts if isinstance(p, Apply)]
+        of_all = [(like, self._all_arguments(parts, like)) for like in {p.operator: p for p in computed}.values()]
+        of_one = ((like, self._all_arguments(parts, like, alone=True)) for like in computed)
+        for like, rows in itertools.chain(of_all, of_one):
+            made = [self.together(column) for column in zip(*rows, strict=True)]
             whole = [m for m in made if m is not None]
-            if isinstance(like, Apply) and whole and len(whole) == len(like.arguments):
+            if len(whole) == len(like.arguments):
                 return Apply(like.operator, tuple(whole))
         return None
 
-    def _progression(self, numbers: Sequence[int]) -> Expression | None:
-        step = numbers[1] - numbers[0]
-        if any(b - a != step for a, b in itertools.pairwise(numbers)):
-            return None
-        return call("to_integer", Position(self.place * step + Affine(offset=numbers[0])))
+    def _all_arguments(
+        self, parts: Sequence[Expression], like: Apply, alone: bool = False
+    ) -> list[tuple[Expression, ...]]:
+        """The arguments with which the operator of `like` yields each part; none if there are none for one.
 
-    def _arguments(self, part: Expression, like: Apply) -> tuple[Expression, ...] | None:
-        """The arguments with which the operator of `like` yields the part."""
-        if isinstance(part, Apply) and part.operator == like.operator:
-            return part.arguments
+        `alone`: parts other than `like` are arguments as a whole, also if they are of its operator.
+        """
+        rows = []
+        for part in parts:
+            own = isinstance(part, Apply) and part.operator == like.operator and (part == like or not alone)
+            row = part.arguments if own and isinstance(part, Apply) else self._unchanged(part, like)
+            if row is None:
+                return []
+            rows.append(row)
+        return rows
+
+    def _progression(self, numbers: Sequence[int]) -> Expression | None:
+        steps = {b - a for a, b in itertools.pairwise(numbers)}
+        if len(steps) > 1 or max(map(abs, numbers)) > MAX_EXTENT:
+            return None
+        return call("to_integer", Position(self.place * steps.pop() + Affine(offset=numbers[0])))
+
+    def _unchanged(self, part: Expression, like: Apply) -> tuple[Expression, ...] | None:
+        """Arguments of the operator of `like` with which it yields the part as it is."""
         match like:
             case Apply("shift_right" | "shift_left", (_, Integer())):
                 return part, Integer(0)
