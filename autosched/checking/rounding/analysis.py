@@ -89,7 +89,7 @@ from search_spaces.workloads.expressions.expression import (
 )
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS
-from search_spaces.workloads.expressions.walking import variables
+from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.scans import LEFT, RIGHT
 
 
@@ -198,18 +198,22 @@ def _stage(stage: Stage, known: Mapping[str, RoundedValue], workload: Workload) 
     return sum_of(terms, kept, reduced, _chain(stage, workload))
 
 
+def _dtypes(workload: Workload) -> dict[str, str]:
+    return {t.name: t.dtype for t in workload.inputs} | {s.name: s.dtype for s in workload.stages}
+
+
 def _multiplied_types(stage: Stage, workload: Workload) -> list[str]:
     """The element types of the factors of a sum of products that have all summed axes: those of its dots."""
     assert stage.reduction is not None
-    dtypes = {t.name: t.dtype for t in workload.inputs} | {s.name: s.dtype for s in workload.stages}
-    summed = {x.name for x in stage.reduction.axes}
+    dtypes, summed = _dtypes(workload), {x.name for x in stage.reduction.axes}
     found = [f for f in factors(stage.expression) if summed <= variables(f)]
     return [dtypes[f.tensor] if isinstance(f, Access) else "float32" for f in found]
 
 
 def _multiplies_integers(stage: Stage, workload: Workload) -> bool:
     """True if a sum of products of two tensors is exact."""
-    return stage.is_contraction and all(map(is_integer, _multiplied_types(stage, workload)))
+    dtypes = _dtypes(workload)
+    return stage.is_contraction and all(is_integer(dtypes[a.tensor]) for a in accesses(stage.expression))
 
 
 def _chain(stage: Stage, workload: Workload) -> int:
