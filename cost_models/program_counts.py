@@ -7,6 +7,7 @@ a loop with a bound by the part of its trips that the bound leaves.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cost_models.bound_variables import bound_variables
@@ -32,10 +33,12 @@ from search_spaces.programs.statements import (
     Store,
     View,
     produced,
+    read,
 )
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.workloads.dtypes import DTYPES
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.operators import OPERATORS
 
 Loops = tuple[tuple[str, float], ...]  # variable and trips, outermost first
@@ -132,6 +135,7 @@ class _Counter:
         self.counts = KernelCounts(program, kernel, kernel.grid.tiles)
         self._buffers = {b.name: b for b in program.buffers}
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
+        self._ends: dict[str, int] = {}  # variable bound to data -> elements of what it is read from
         self._counted: dict[str, str] = {}  # digit -> the variable of the loop that counts it
         self._sources: dict[str, Traffic] = {}  # tile -> its load, also for views of it
         self._bound = bound_variables(kernel)
@@ -177,6 +181,7 @@ class _Counter:
                 self._visit(s.otherwise, times * (1.0 - share), taken * (1.0 - share), loops)
             elif isinstance(s, Let):
                 self._extents[s.variable] = s.extent
+                self._ends[s.variable] = self._elements_read(s.src, body)
             elif isinstance(s, View):
                 self._view(s, times, taken, loops)
             elif isinstance(s, Regroup):
@@ -271,7 +276,7 @@ class _Counter:
         first, end = 0.0, float(s.extent)
         for bound in s.useful:
             step, rest = s.along(bound)
-            room = bound.size - rest.offset - sum(c * (self._extents[v] - 1) / 2 for v, c in rest.terms)
+            room = bound.size - self._middle(s, rest)
             if step > 0:
                 end = min(end, room / step)
             elif step < 0:
@@ -288,8 +293,30 @@ class _Counter:
     def _ended(self, s: For, bound: Bound) -> float:
         """The first iteration beyond a bound, with the other variables at their middle."""
         step, rest = s.along(bound)
-        room = bound.size - rest.offset - sum(c * (self._extents[v] - 1) / 2 for v, c in rest.terms)
+        room = bound.size - self._middle(s, rest)
         return min(float(s.extent), max(0.0, room / step))
+
+    def _middle(self, loop: For, form: Affine) -> float:
+        """A form of a loop's bound at the middle of the other variables.
+
+        If the loop has a begin and an end that are data, they are those of the middle one of equal ranges, as many as
+        there are elements in what they are read from.
+        """
+        total = form.offset + sum(c * (self._extents[v] - 1) / 2 for v, c in form.terms)
+        signs = {c > 0 for bound in loop.useful for v, c in bound.start.terms if v in self._ends}
+        if len(signs) == 2:
+            # Bounds have a begin added, and an end subtracted.
+            total -= sum(abs(c) * self._extents[v] / self._ends[v] / 2 for v, c in form.terms if v in self._ends)
+        return total
+
+    def _elements_read(self, tile: str, body: Sequence[Statement]) -> int:
+        """Elements of the largest of the buffers that a tile of a body is computed from."""
+        needed, found = {tile}, 1
+        for s in reversed(body):
+            if not needed.isdisjoint(t.name for t in produced(s)):
+                needed.update(read(s))
+                found = max(found, math.prod(self._buffers[s.buffer].shape) if isinstance(s, Load | Gather) else 1)
+        return found
 
     def _traffic(self, s: Load | Store, tile: Tile, times: float, taken: float, loops: Loops) -> Traffic:
         buffer = self._buffers[s.buffer]

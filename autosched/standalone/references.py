@@ -227,8 +227,9 @@ class _Reference:
             subscripts.append("".join(letters[a] for a in axes))
         if set("".join(subscripts)) != set(letters.values()):
             return None
-        if stage.dtype == "int32":
-            # Exact, which float32 is not.
+        dtypes = {t.name: t.dtype for t in self.workload.inputs} | {s.name: s.dtype for s in self.workload.stages}
+        if stage.dtype == "int32" or len({dtypes[a.tensor] for a in accesses(stage.expression)}) > 1:
+            # Exact sums of integers, which float32 has not; and operands of one type.
             operands = [f"{o}.double()" for o in operands]
         made = "".join(letters[a.name] for a in stage.axes)
         return f'torch.einsum("{",".join(subscripts)}->{made}", {", ".join(operands)})'

@@ -105,7 +105,7 @@ class Emitter:
     `tiles` has the known tiles by tensor name (an accumulator, a statistic of the rows); every other tensor is an input
     and is loaded where the axes are. Common subexpressions are computed once. `neighbours`: shared by emitters of
     interleaved places. `selections`: if given, selections between reads of one tensor become one read. `cut`: axes that
-    are split into several in tiles, with the extents of these.
+    are split into several in tiles, with the extents of these. `short`: integers that need no more are of 32 bits.
     """
 
     place: Place
@@ -117,6 +117,7 @@ class Emitter:
     neighbours: Neighbours | None = None
     selections: Selections | None = None
     cut: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    short: bool = False
     _known: dict[Expression, Tile | float | int] = field(default_factory=dict)
     # Of tiles of integers that have few values.
     _bounds: dict[str, Bounds] = field(default_factory=dict)
@@ -166,19 +167,18 @@ class Emitter:
         value, read = self.emit(argument), isinstance(argument, Access) and argument.tensor not in self.tiles
         whole = whole_numbers(argument, self.inputs) if read else self._bounds_of(value)
         found = applied(operator, [whole])
-        narrow = operator == "to_integer" and found is not None
+        narrow = self.short and operator == "to_integer" and found is not None
         made = self._cast(value, "int32" if narrow else _CAST_TO[operator], name)
         return self._within(made, found)
 
     def _of_integers(self, operator: str, arguments: list[Tile | float | int], name: str) -> Tile | float | int:
-        """A number if it is one; in 32 bits if neither arguments nor result need more."""
+        """A number if it is one; in 32 bits if neither arguments nor result need more, nor shifts."""
         parts = [self._bounds_of(a) for a in arguments]
         found = applied(operator, parts)
-        if found and found[0] == found[1]:
+        if found and found[0] == found[1] and not any(isinstance(a, Tile) for a in arguments):
             return found[0]
-        # In 32 bits no shift is by more than 31.
         by = parts[-1] if operator in ("shift_left", "shift_right") else None
-        narrow = found is not None and None not in parts and max(map(abs, found)) < 2**31
+        narrow = self.short and found is not None and None not in parts and max(map(abs, found)) < 2**31
         narrow = narrow and (by is None or 0 <= by[0] <= by[1] < 32)
         made = self.map(operator, *arguments, name=name, dtype="int32" if narrow else "int64")
         return self._within(made, found) if narrow else made

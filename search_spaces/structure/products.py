@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from search_spaces.structure.operand_types import operand_type
+from search_spaces.structure.operand_types import MULTIPLIED, holding, operand_type
 from search_spaces.workloads.dtypes import dtype, is_integer, range_of
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal, call, mul
 from search_spaces.workloads.expressions.operators import ROUNDINGS
@@ -87,15 +87,18 @@ def _of_factors(stage: Stage, axes: tuple[Axis, ...], reduced: tuple[Axis, ...])
 def operands_in(
     dots: Sequence[Product], reduced: Sequence[Axis], dtypes: Mapping[str, str], rounded: bool
 ) -> str | None:
-    """The element type of all operands; None if dot units would round them differently than the workload."""
+    """The element type of all operands; None if dots would round them differently than the workload, or take long."""
     (first, *others) = dots
     loaded = _loaded(first, dtypes)
     if not others and len(loaded) == 1:
         return loaded.pop()
-    found = operand_type([e for d in dots for e in (d.a, d.b)], dtypes)
+    operands = [e for d in dots for e in (d.a, d.b)]
+    found = operand_type(operands, dtypes)
     if not rounded:
         return "float32" if found else None
-    return found if all(x.extent < MAX_K for x in reduced) else None
+    # Dots of float32 take so much longer that what is half of 16 bits is left to others.
+    halves = found == "float32" and any(len(holding(e, dtypes)) == len(MULTIPLIED) - 1 for e in operands)
+    return found if not halves and all(x.extent < MAX_K for x in reduced) else None
 
 
 def _loaded(dot: Product, dtypes: Mapping[str, str]) -> set[str]:

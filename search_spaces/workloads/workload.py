@@ -217,9 +217,10 @@ class Workload:
 
     @property
     def contracted(self) -> tuple[str, ...]:
-        """The element types of the operands of contractions, in order."""
+        """The element types of the operands of contractions, in order, where both are of one type."""
         dtypes = {t.name: t.dtype for t in self.inputs} | {s.name: s.dtype for s in self.stages}
-        return tuple(dtypes[a.tensor] for s in self.stages if s.is_contraction for a in accesses(s.expression))
+        pairs = [[dtypes[a.tensor] for a in accesses(s.expression)] for s in self.stages if s.is_contraction]
+        return tuple(d for pair in pairs if len({*pair}) == 1 for d in pair)
 
     @cached_property
     def flops(self) -> int:

@@ -50,7 +50,7 @@ from dataclasses import replace
 import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products
-from autosched.checking.pieces import joined, pieces_of
+from autosched.checking.pieces.pieces import joined, pieces_of
 from autosched.checking.reference import check_shapes, factors, held_exactly, literal, members, outside
 from autosched.checking.rounding.folds import (
     cut_to_tf32,
@@ -89,6 +89,7 @@ from search_spaces.workloads.expressions.expression import (
 )
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.scans import LEFT, RIGHT
 
 
@@ -102,9 +103,9 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
         OutOfMemoryError: the float64 values do not fit in memory.
     """
     check_shapes(workload, inputs)
-    pieces = pieces_of(workload)
+    pieces = pieces_of(workload, inputs)
     if pieces is not None:
-        made = [rounding_error(piece, inputs) for piece in pieces.workloads]
+        made = [rounding_error(part, read) for part, read in pieces.parts]
         exact, errors = (joined([[o[n] for o in outputs] for outputs in made], pieces) for n in (0, 1))
         return tuple(zip(exact, errors, strict=True))
     shapes = [t.shape for t in workload.inputs] + [s.shape for s in workload.stages]
@@ -168,7 +169,7 @@ def _in_memory(computed: RoundedValue, stage: Stage, workload: Workload) -> Roun
     if is_whole(computed):
         bits = computed.value.values.to(torch_dtype(stage.dtype)).to(torch.int64)
         return RoundedValue(Named(computed.value.axes, bits), computed.error)
-    exact = stage.is_contraction and is_integer(workload.contracted[0]) and is_integer(stage.dtype)
+    exact = stage.reduction is not None and _multiplies_integers(stage, workload) and is_integer(stage.dtype)
     return RoundedValue(computed.value, None) if exact else computed
 
 
@@ -188,25 +189,41 @@ def _stage(stage: Stage, known: Mapping[str, RoundedValue], workload: Workload) 
             # A dot truncates its operands, not what these are computed from.
             assert isinstance(stage.expression, Apply)
             terms = [cut_to_tf32(_expression(a, stage, known)) for a in stage.expression.arguments]
-        return sum_of(terms, kept, reduced, _chain_of_scaled(stage, workload))
-    if is_integer(workload.contracted[0]):
+        return sum_of(terms, kept, reduced, _chain(stage, workload))
+    if _multiplies_integers(stage, workload):
         exact = sum_of_products([t.value for t in terms], kept, reduced)
         return RoundedValue(exact, Named(exact.axes, exact.values.to(torch.float32).abs()))
     if workload.precision == "tf32":
         terms = [cut_to_tf32(t) for t in terms]
-    if workload.contracted[0] in FLOAT8:
-        count = math.prod(reduced.values())
-        promoted = is_promoted(workload.contracted[0], workload.precision)
-        return sum_of(terms, kept, reduced, min(count, FLOAT8_CHAIN) if promoted else count)
-    return sum_of(terms, kept, reduced)
+    return sum_of(terms, kept, reduced, _chain(stage, workload))
 
 
-def _chain_of_scaled(stage: Stage, workload: Workload) -> int:
-    """The products that a tensor core may add up of 8-bit floats whose scales leave the dot; 0 for other sums."""
-    dtypes = {t.name: t.dtype for t in workload.inputs}
-    read = [dtypes.get(f.tensor, "") for f in factors(stage.expression) if isinstance(f, Access)]
-    multiplied = sum(d in FLOAT8 for d in read) > 1
-    return min(stage.points // math.prod(stage.shape), FLOAT8_CHAIN) if multiplied else 0
+def _dtypes(workload: Workload) -> dict[str, str]:
+    return {t.name: t.dtype for t in workload.inputs} | {s.name: s.dtype for s in workload.stages}
+
+
+def _multiplied_types(stage: Stage, workload: Workload) -> list[str]:
+    """The element types of the factors of a sum of products that have all summed axes: those of its dots."""
+    assert stage.reduction is not None
+    dtypes, summed = _dtypes(workload), {x.name for x in stage.reduction.axes}
+    found = [f for f in factors(stage.expression) if summed <= variables(f)]
+    return [dtypes[f.tensor] if isinstance(f, Access) else "float32" for f in found]
+
+
+def _multiplies_integers(stage: Stage, workload: Workload) -> bool:
+    """True if a sum of products of two tensors is exact."""
+    dtypes = _dtypes(workload)
+    return stage.is_contraction and all(is_integer(dtypes[a.tensor]) for a in accesses(stage.expression))
+
+
+def _chain(stage: Stage, workload: Workload) -> int:
+    """Products of 8-bit floats that are summed in a tensor core's accumulator; 0 of others."""
+    types = _multiplied_types(stage, workload)
+    if stage.reduction is None or len(types) < 2 or not {*types} <= {*FLOAT8}:
+        return 0
+    count = math.prod(x.extent for x in stage.reduction.axes)
+    promoted = any(is_promoted(x, workload.precision) for x in types)
+    return min(count, FLOAT8_CHAIN) if promoted else count
 
 
 def _scanned(group: Sequence[Stage], known: Mapping[str, RoundedValue], workload: Workload) -> dict[str, RoundedValue]:

@@ -115,7 +115,7 @@ def _side(
     tiled = {x for x, piece in place.items() if piece.axis}
     first = [*filter(None, (i.along(tiled) for i in order.index))] if order else []
     ordered = {x: place[x] for x in (*(x for x in place if x not in first), *first)}
-    emitter = Emitter(ordered, dtypes, names, neighbours=neighbours)
+    emitter = Emitter(ordered, dtypes, names, neighbours=neighbours, short=True)
     written = {e: _written(form, read, end) for e, read in operands.items()}
     for e in written.values():
         for part in _parts_without(e, {x.name for x in form.reduced}):

@@ -233,7 +233,9 @@ class _Starts:
             return
         (side,) = converted
         swap = side == "b_load"
-        for way in dict.fromkeys((_along_k(self.knobs[side]), fastest(self.knobs[side]))):
+        knob = self.knobs[side]
+        ways = (_by_pointers(knob), "pointer") if side in self.reshaped else (_along_k(knob), fastest(knob))
+        for way in dict.fromkeys(ways):
             yield from self._of_thin(**{side: way})
             for wide, other, k_bytes, warps, stages in CONVERTED_STARTS:
                 m, n = (other, wide) if swap else (wide, other)
