@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from cost_models.bound_variables import bound_variables
 from cost_models.windows import Window, joined, may_overlap, windows_of
 from search_spaces.programs.statements import (
     Deinterleave,
@@ -18,6 +19,7 @@ from search_spaces.programs.statements import (
     Gather,
     If,
     Interleave,
+    Let,
     Load,
     Map,
     Position,
@@ -132,6 +134,7 @@ class _Counter:
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
         self._counted: dict[str, str] = {}  # digit -> the variable of the loop that counts it
         self._sources: dict[str, Traffic] = {}  # tile -> its load, also for views of it
+        self._bound = bound_variables(kernel)
         self._visit(kernel.body, 1.0, 1.0, ())
         self._join()
 
@@ -172,6 +175,8 @@ class _Counter:
                 share = 1.0 / self._extents.get(s.variable, 2)
                 self._visit(s.then, times * share, taken * share, loops)
                 self._visit(s.otherwise, times * (1.0 - share), taken * (1.0 - share), loops)
+            elif isinstance(s, Let):
+                self._extents[s.variable] = s.extent
             elif isinstance(s, View):
                 self._view(s, times, taken, loops)
             elif isinstance(s, Regroup):
@@ -257,7 +262,9 @@ class _Counter:
     def _share_within(self, bound: Bound | None) -> float:
         if bound is None:
             return 1.0
-        return min(1.0, bound.size / (bound.start.maximum(self._extents) + 1))
+        # What data adds to a bound's start, it mostly adds 0.
+        extents = {**self._extents, **dict.fromkeys(self._bound, 1)}
+        return min(1.0, bound.size / (bound.start.maximum(extents) + 1))
 
     def _useful_share(self, s: For) -> float:
         """The part of a loop's iterations that are needed, with the other variables at their middle."""
@@ -345,6 +352,8 @@ class _Counter:
                     reach += step * (self._extents[variable] - 1)
             if reach > size:
                 covered *= reach / size
+        if self._bound:
+            variables = [of for v in variables for of in self._bound.get(v, (v,))]
         return frozenset([self._counted.get(v, v) for v in variables] if self._counted else variables), covered
 
 

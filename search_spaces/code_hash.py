@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import sys
+from importlib import import_module
 from pathlib import Path
 
 
@@ -14,7 +14,7 @@ def code_hash(*packages: str) -> str:
     Names and places of modules and their line endings do not matter. Equal hashes mean equal code; different hashes may
     still compute the same.
     """
-    return _hash(tuple(folder for package in packages for folder in sys.modules[package].__path__))
+    return _hash(tuple(folder for package in packages for folder in import_module(package).__path__))
 
 
 # Read once: this process runs the text as it was at the start, however it is edited meanwhile.

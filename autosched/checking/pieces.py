@@ -15,7 +15,7 @@ import torch
 
 from search_spaces import Axis, Stage, Workload
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Position
+from search_spaces.workloads.expressions.expression import Access, Expression, LookUp, Position
 from search_spaces.workloads.expressions.walking import accesses, reindexed, rewritten
 
 # Largest number of elements of a piece's stage, or of windows in it, where it can be split: half a gigabyte in float64.
@@ -106,6 +106,6 @@ def _piece(stage: Stage, axis: Axis, positions: Axis, first: int, stages: set[st
         # Reads of other stages stay: these begin where the piece does.
         if isinstance(e, Access) and e.tensor in stages:
             return e
-        return reindexed(e, moved) if isinstance(e, Access | Gather | Position) else None
+        return reindexed(e, moved) if isinstance(e, Access | LookUp | Position) else None
 
     return replace(stage, axes=axes, expression=rewritten(stage.expression, read_there))

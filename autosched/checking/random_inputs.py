@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 
-from autosched.checking import random_integers
+from autosched.checking import random_integers, random_segments
 from autosched.machine.element_types import torch_dtype
 from autosched.machine.memory import memory_for
 from search_spaces import Stage, Workload
@@ -16,7 +16,7 @@ from search_spaces.workloads.dtypes import is_float, is_integer, range_of
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Position
 from search_spaces.workloads.expressions.operators import COMPARISONS
-from search_spaces.workloads.expressions.walking import distinct, gathers
+from search_spaces.workloads.expressions.walking import distinct, gathers, segments
 
 # Bound of integers that are neither multiplied nor used as indices: few values, so that some are equal.
 SMALL_INTEGERS = 8
@@ -30,6 +30,7 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
         boolean                                         true or false, equally often
         integer, used as an index                       uniform within the dimension
         integer, compared with positions                uniform among them
+        integer, the end of a segment                   sorted, up to the number of positions (`random_segments`)
         integer, computed with as an integer            any value of the type
         int8, multiplied or computed with in float32    symmetric about 0, as wide as sums of products fit int32
         other integers                                  uniform from -8 to 8, uint8 from 0
@@ -41,7 +42,12 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
     exact = random_integers.exactly_read(workload)
     ranges = {t.name: drawn_range(t, _largest_integer(workload), sizes) for t in workload.inputs}
     anything = dict.fromkeys(exact - sizes.keys())
-    return drawn(workload.label, workload.inputs, seed, device, {**ranges, **anything})
+    made = drawn(workload.label, workload.inputs, seed, device, {**ranges, **anything})
+    ends = segmented(workload)
+    for t, x in zip(workload.inputs, made, strict=True):
+        if t.name in ends:
+            x.copy_(random_segments.drawn(t.elements, min(ends[t.name], range_of(t.dtype)[1]), seed))
+    return made
 
 
 def empty(tensor: TensorSpec, device: str | torch.device) -> torch.Tensor:
@@ -109,6 +115,17 @@ def indexed_sizes(workload: Workload) -> dict[str, int]:
         if not isinstance(index, Affine)
     )
     return _least_sizes(workload, indices)
+
+
+def segmented(workload: Workload) -> dict[str, int]:
+    """The inputs of ends of segments, and the least number of positions that they divide."""
+    found: dict[str, int] = {}
+    for stage in workload.stages:
+        for segment in segments(stage.expression):
+            at = segment.position
+            count = at.maximum(stage.extents) + 1 if isinstance(at, Affine) else math.prod(stage.shape)
+            found[segment.tensor] = min(count, found.get(segment.tensor, count))
+    return found
 
 
 def _compared_sizes(workload: Workload) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autosched.measuring.fleet.code import Code
+from autosched.measuring.fleet.code import Code, own_versions
 from search_spaces import Target
 from search_spaces.parsed_json import parsed
 
@@ -41,7 +41,7 @@ class Admission:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._own = Code.here(target)
+        self._own = own_versions()
         self.measuring: Code | None = None
 
     def measures(self, node: NodeFacts, surveyed: Surveyed) -> bool:

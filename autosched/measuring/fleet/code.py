@@ -6,8 +6,6 @@ import json
 import sys
 from dataclasses import dataclass
 
-from autosched.backends.environment import environment
-from search_spaces import Target
 from search_spaces.code_hash import code_hash
 from search_spaces.parsed_json import members, parsed, text
 from tuning_logs import Versions
@@ -25,12 +23,6 @@ class Code:
     own: Versions
     environment: Versions
 
-    @staticmethod
-    def here(target: Target) -> Code:
-        """The code of this process."""
-        hashes = ((f"code of {name}", code_hash(name)[:_DIGITS]) for name in _PACKAGES)
-        return Code((("autosched", sys.modules["autosched"].__version__), *hashes), environment(target))
-
     def to_text(self) -> str:
         return json.dumps({"own": self.own, "environment": self.environment})
 
@@ -44,9 +36,9 @@ class Code:
         )
         return Code(own, environment)
 
-    def why_unlike(self, driver: Code) -> str:
-        """Difference from the code of the searching process, as text; "" if there is none."""
-        return _differences(self.own, driver.own, "here")
+    def why_unlike(self, own: Versions) -> str:
+        """Difference from the `own_versions` of the searching process, as text; "" if there is none."""
+        return _differences(self.own, own, "here")
 
     def why_unfit(self, measuring: Code, only_compiles: bool) -> str:
         """Difference from a node that measures already, as text; "" if there is none."""
@@ -54,6 +46,12 @@ class Code:
         if only_compiles:
             mine, others = (tuple(v for v in versions if v[0] in _COMPILERS) for versions in (mine, others))
         return _differences(mine, others, "on the nodes that measure")
+
+
+def own_versions() -> Versions:
+    """The version of autosched in this process, and hashes of our packages."""
+    hashes = ((f"code of {name}", code_hash(name)[:_DIGITS]) for name in _PACKAGES)
+    return (("autosched", sys.modules["autosched"].__version__), *hashes)
 
 
 def _differences(there: Versions, here: Versions, where: str) -> str:

@@ -1,27 +1,21 @@
-"""A node of a fleet: its devices, and its processes that measure or compile. This runs on the node."""
+"""A node of a fleet as its actors see it: devices, and processes that measure or compile. This runs on the node."""
 
 from __future__ import annotations
 
 import importlib
-import platform
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from autosched.backends.backend import Artefact
-from autosched.machine import devices
 from autosched.machine.policies import Policy
-from autosched.machine.telemetry import device_uuid, listed_gpus
 from autosched.measuring.fleet.code import Code
-from autosched.measuring.fleet.compile_service import CompileService
-from autosched.measuring.local_measurer import LocalMeasurer
-from autosched.measuring.worker_setups import TrialLimits
 from search_spaces import Schedule, Target, Workload
 from tuning_logs import Measurement
 
-# The node that is here, as "module:function": how actors import it.
-LOCATION = "autosched.measuring.fleet.node:ThisNode"
+# The node that is here, as "module:class": how actors import it, and PyTorch with it.
+LOCATION = "autosched.measuring.fleet.this_node:ThisNode"
 
 
 class CardMeasurer(Protocol):
@@ -84,22 +78,3 @@ def node_at(location: str) -> Node:
     module, _, name = location.partition(":")
     node: Node = getattr(importlib.import_module(module), name)()
     return node
-
-
-class ThisNode:
-    """The machine of this process."""
-
-    def devices(self) -> list[str]:
-        return [*listed_gpus(), devices.cpu_target().device]
-
-    def code(self, target: Target) -> Code:
-        return Code.here(target)
-
-    def card(self, target: Target) -> str:
-        return (device_uuid() or "") if target.kind == "gpu" else platform.node()
-
-    def measurer(self, target: Target, workers: int) -> LocalMeasurer:
-        return LocalMeasurer(target, limits=TrialLimits(compile_workers=workers))
-
-    def compiling(self, target: Target, workers: int) -> CompileService:
-        return CompileService(target, TrialLimits(compile_workers=workers))

@@ -31,6 +31,7 @@ from search_spaces.workloads.expressions.expression import (
     Gather,
     Integer,
     Literal,
+    Segment,
 )
 from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.workload import Axis
@@ -159,7 +160,7 @@ def _parts_without(e: Expression, axes: Collection[str], changing: Collection[st
     match e:
         case Apply(_, arguments):
             within = arguments
-        case Gather():
+        case Gather() | Segment():
             within = e.looked_up
     for part in within:
         yield from _parts_without(part, axes, changing)

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from search_spaces.anchors.rows.folds.contributions import Forms, Guards, Sign, conditions, positions
+from search_spaces.anchors.loops.contributions import Forms, Guards, Sign, conditions, positions
 from search_spaces.programs.lowering import largest_at
 from search_spaces.programs.tiles import Bound, Slice
 from search_spaces.structure.axes import Structure

@@ -18,17 +18,17 @@ from pathlib import Path
 
 from autosched.backends.backend import Artefact
 from autosched.machine.policies import Policy
-from autosched.measuring.fleet.code import Code
-from autosched.measuring.fleet.node import ThisNode
+from autosched.measuring.fleet.code import Code, own_versions
 from autosched.measuring.measurer import BATCH
 from search_spaces import Schedule, Target, Workload
 from search_spaces.devices.target import cpu
 from tuning_logs import CompileFacts, Measurement
 
 LOCATION = "made_up_node:MadeUpNode"
-REAL = "made_up_node:RealNode"
 ONE_OUTDATED = "made_up_node:NodeOfSeveralVersions"
 IMAGINARY_CPU = "Imaginary CPU"
+# Not that of this machine, for which a node would import PyTorch.
+ENVIRONMENT = (("made up", "environment"),)
 # Variables of a node: its devices, separated by commas; seconds of a trial and of a compilation; a file of schedules,
 # one a line, that end the process that measures them; and whether it is outdated (`NodeOfSeveralVersions`).
 DEVICES, TRIAL_S, COMPILE_S = "MADE_UP_DEVICES", "MADE_UP_TRIAL_S", "MADE_UP_COMPILE_S"
@@ -84,7 +84,7 @@ class MadeUpNode:
         return [name for name in os.environ.get(DEVICES, "").split(",") if name]
 
     def code(self, target: Target) -> Code:
-        return Code.here(target)
+        return Code(own_versions(), ENVIRONMENT)
 
     def card(self, target: Target) -> str:
         return f"{os.environ.get('CUDA_VISIBLE_DEVICES')} of {os.getpid()}"
@@ -163,10 +163,3 @@ class MadeUpMeasurer:
 
     def cancel(self) -> None:
         pass
-
-
-class RealNode(ThisNode):
-    """Measures on its CPU if it is told to."""
-
-    def devices(self) -> list[str]:
-        return super().devices() if os.environ.get(DEVICES) == "real" else []

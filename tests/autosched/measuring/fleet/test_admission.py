@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autosched.measuring.fleet.admission import Admission, NodeFacts, Surveyed, last_line
-from autosched.measuring.fleet.node import ThisNode
+from autosched.measuring.fleet.this_node import ThisNode
 from search_spaces import target_named
 
 H200 = target_named("h200")

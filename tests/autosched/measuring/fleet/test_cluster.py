@@ -21,6 +21,7 @@ import torch
 
 import autosched
 import made_up_node
+import real_node
 from autosched.machine import devices
 from autosched.measuring.measurer import Measurer
 from made_up_node import Local
@@ -158,7 +159,7 @@ def test_a_check_measures_on_every_card(made_up: MadeUpCluster) -> None:
 
 def test_real_kernels_are_measured_on_the_cpu_of_a_node(made_up: MadeUpCluster, log: Path) -> None:
     op, target = ops.matmul(64, 64, 64), devices.cpu_target()
-    with Fleet(made_up.address, made_up_node.REAL) as fleet:
+    with Fleet(made_up.address, real_node.LOCATION) as fleet:
         result = autosched.tune(op, target, 2, strategy="random", log=log, measurer=fleet, history=())
     assert result.best is not None
     assert result.best.measurement.card

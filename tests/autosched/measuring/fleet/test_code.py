@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from autosched.measuring.fleet.code import Code
-from made_up_node import imaginary_cpu
+from autosched.measuring.fleet.code import Code, own_versions
 
 OWN = (("autosched", "0.1"), ("code of autosched", "abc"))
 HERE = Code(OWN, (("torch", "2.9"), ("triton", "3.6"), ("driver", "570")))
 
 
 def test_the_code_of_this_process_is_like_itself_also_as_text() -> None:
-    here = Code.here(imaginary_cpu())
+    here = Code(own_versions(), HERE.environment)
     assert Code.from_text(here.to_text()) == here
-    assert here.why_unlike(here) == ""
+    assert here.why_unlike(own_versions()) == ""
     assert dict(here.own).keys() >= {"autosched", "code of autosched", "code of search_spaces"}
 
 
 def test_another_version_is_named_with_both() -> None:
     there = Code((("autosched", "0.2"), ("code of autosched", "abc")), HERE.environment)
-    assert there.why_unlike(HERE) == "autosched is 0.2 there, 0.1 here"
+    assert there.why_unlike(OWN) == "autosched is 0.2 there, 0.1 here"
     assert (
-        Code((), ()).why_unlike(HERE)
+        Code((), ()).why_unlike(OWN)
         == "autosched is missing there, 0.1 here, code of autosched is missing there, abc here"
     )
 

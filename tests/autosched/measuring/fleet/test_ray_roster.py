@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+import made_up_node
 from autosched.measuring.fleet.admission import NodeFacts
-from autosched.measuring.fleet.code import Code
+from autosched.measuring.fleet.code import Code, own_versions
 from autosched.measuring.fleet.messages import Answer
 from made_up_node import imaginary_cpu
 from search_spaces import InputError, TargetUnavailableError
@@ -28,7 +29,7 @@ from autosched.measuring.fleet.cluster import RayPlace, RayRoster
 from autosched.measuring.fleet.inspection import CardStatus
 
 TARGET = imaginary_cpu()
-CODE = Code.here(TARGET)
+CODE = Code(own_versions(), made_up_node.ENVIRONMENT)
 QUICK, SLOW = NodeFacts("1" * 56, "quick", 0, 8), NodeFacts("2" * 56, "slow", 0, 8)
 
 

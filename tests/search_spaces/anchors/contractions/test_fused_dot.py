@@ -25,7 +25,8 @@ from scheduled_tensors import interpreted
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Target, Tensor, Workload, ops, target_named
 from search_spaces.programs.statements import Dot, For, Load, Map, Position, statements
 from search_spaces.schedules.knobs import KnobValue
-from search_spaces.structure.contraction import contraction, multiplied
+from search_spaces.structure.contraction import contraction
+from search_spaces.structure.multiplied import multiplied
 from search_spaces.structure.operand_types import element_type
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Access, Literal
