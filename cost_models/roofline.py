@@ -14,7 +14,7 @@ from cost_models.reuse import Nest
 from search_spaces import Target, TileProgram, Workload
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import UNLIMITED, Limits, Resources
-from search_spaces.structure.contraction import multiplied
+from search_spaces.structure.multiplied import multiplied
 
 # Seconds to launch one kernel: about 3 µs back to back on a GPU; a function call handed to waiting threads on a CPU.
 GPU_LAUNCH_S = 3e-6

@@ -13,9 +13,11 @@ from functools import lru_cache
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import structure_of
 from search_spaces.structure.chains.finding import chain_of
-from search_spaces.structure.contraction import contraction_as_named, multiplied
+from search_spaces.structure.contraction import contraction_as_named
 from search_spaces.structure.crossed import crossed_of
+from search_spaces.structure.multiplied import multiplied
 from search_spaces.structure.reads.windows import MAX_WINDOW
+from search_spaces.structure.segmented import segmented
 from search_spaces.workloads.workload import Workload
 
 # The partitioner asks again of every kernel that it has tried: of a large model, a thousand.
@@ -64,6 +66,8 @@ def _scheduling(workload: Workload, chained: bool, computed: bool) -> Scheduling
         return _chained(workload)
     sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
     product = contraction_as_named(workload) if sums else None
+    if sums and product is None and (of_segments := segmented(workload)):
+        product = of_segments.form
     # Operands without a batch axis have it among their rows or columns, which are several axes then.
     if product and (computed or product.multiplies_tensors):
         return Scheduling(is_dots=True)

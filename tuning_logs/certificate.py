@@ -56,9 +56,9 @@ class Ratio:
 class Pairs:
     """The winner and one other kernel, timed alternately, round by round.
 
-    `other` is "library", "itself", or the source fingerprint of the runner-up. `winner_s` and `other_s` are medians of
-    seconds; `first` is the ratio over the rounds in which the winner ran first, `second` over the others, each None
-    where these were fewer than six.
+    `other` is "library", "itself", or the source fingerprint of the runner-up or the calibration kernel. `winner_s` and
+    `other_s` are medians of seconds; `first` is the ratio over the rounds in which the winner ran first, `second` over
+    the others, each None where these were fewer than six.
     """
 
     other: str
@@ -196,7 +196,8 @@ class Certificate:
     `workload` and `schedule` are their keys; `source` the fingerprint of the source, `binary` the SHA-256 of what was
     loaded; `policy` that of timing; `unix_s` the time. `library`, `runner_up` and `itself` (the same binary loaded
     twice: the ratio that the method finds where there is no difference) are None where there is no such kernel, or six
-    rounds with it would have taken too long.
+    rounds with it would have taken too long. So is `calibration`, with one small kernel that is the same for all
+    certificates of a device; certificates of earlier versions have none.
     """
 
     workload: str
@@ -211,6 +212,17 @@ class Certificate:
     results: Results
     device: Device
     versions: Versions
+    calibration: Pairs | None = None
+
+    @property
+    def pairs(self) -> tuple[tuple[str, Pairs | None], ...]:
+        """All pairs by the name of the other kernel."""
+        return (
+            ("library", self.library),
+            ("runner-up", self.runner_up),
+            ("itself", self.itself),
+            ("calibration", self.calibration),
+        )
 
     def to_json(self) -> dict[str, Any]:
         pairs = {name: found and found.to_json() for name in _PAIRS for found in [getattr(self, name)]}
@@ -221,8 +233,8 @@ class Certificate:
     def from_json(data: Any) -> Certificate:
         """Members that this version does not know are left out. Raises DataError."""
         given = members(data, "certificate", _MEMBERS)
-        library, runner_up, itself = (
-            None if given[name] is None else Pairs.from_json(given[name], name) for name in _PAIRS
+        library, runner_up, itself, calibration = (
+            None if given.get(name) is None else Pairs.from_json(given[name], name) for name in _PAIRS
         )
         return Certificate(
             workload=text(given["workload"], "workload"),
@@ -237,11 +249,13 @@ class Certificate:
             results=Results.from_json(given["results"]),
             device=Device.from_json(given["device"]),
             versions=versions_from_json(given["versions"]),
+            calibration=calibration,
         )
 
 
-_MEMBERS = tuple(field.name for field in dataclasses.fields(Certificate))
-_PAIRS = ("library", "runner_up", "itself")
+# Those that every certificate has.
+_MEMBERS = tuple(field.name for field in dataclasses.fields(Certificate) if field.name != "calibration")
+_PAIRS = ("library", "runner_up", "itself", "calibration")
 
 
 def _text_or_none(value: object, what: str) -> str | None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from autosched.baselines.chains import CONVERTING, chained, chained_into
 from autosched.baselines.library_convolutions import LibraryConvolution
 from autosched.baselines.library_products import product
+from autosched.baselines.narrow_products import dequantised, is_narrow, plain_arguments
 from autosched.machine.element_types import torch_dtype
 from autosched.machine.library_precision import LibraryPrecision
 from search_spaces import Target, Workload, ops
@@ -54,6 +55,8 @@ def baseline(workload: Workload) -> Baseline | None:
     # All arguments, with the defaults.
     arguments = dict(named.arguments)
     match workload.name:
+        case "matmul" if is_narrow(arguments):
+            return _dequantising(workload, arguments)
         case "matmul":
             return _matmul(workload, arguments)
         case "conv":
@@ -112,7 +115,7 @@ def library_name(workload: Workload, device: torch.device) -> str:
         return "PyTorch"
     if device.type == "cuda":
         # torch._scaled_mm and torch._int_mm; only products of wider types are left to cuBLAS.
-        return "cuBLASLt" if dtype(workload.contracted[0]).bytes == 1 else "cuBLAS"
+        return "cuBLASLt" if any(dtype(d).bytes == 1 for d in workload.contracted) else "cuBLAS"
     mkl = torch.backends.mkl.is_available()
     return "MKL" if mkl and workload.outputs[0].dtype in ("float32", "float64") else "oneDNN"
 
@@ -170,6 +173,19 @@ def _matmul(workload: Workload, arguments: dict[str, Scalar]) -> Baseline:
             out.copy_(working)
 
     return Baseline(used.called, eager, library if used.writes else None)
+
+
+def _dequantising(workload: Workload, arguments: dict[str, Scalar]) -> Baseline:
+    """The product of operands that are dequantised first."""
+    (out,) = workload.outputs
+    constructor: Callable[..., Workload] = ops.matmul
+    plain = constructor(**plain_arguments(arguments, out.dtype))
+    known = _matmul(plain, dict(plain.arguments))
+
+    def eager(*inputs: Tensor) -> Tensor:
+        return known.eager(*dequantised(arguments, inputs)).reshape(out.shape)
+
+    return Baseline(f"{known.called} of dequantised operands", eager)
 
 
 def _layernorm(eps: float) -> Baseline:

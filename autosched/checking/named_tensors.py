@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,12 @@ def look_up(tensor: torch.Tensor, index: Sequence[Affine | Named], extents: Mapp
         positions.append(torch.where(within, at, 0).to(torch.int64))
     found = tensor[tuple(positions)]
     return Named(axes, torch.where(inside, found, torch.tensor(outside, dtype=found.dtype, device=found.device)))
+
+
+def segment_of(ends: torch.Tensor, position: Named) -> Named:
+    """The number of the sorted ends that are at most each of the positions, which are integers."""
+    at = position.values.to(torch.int64).contiguous()
+    return Named(position.axes, torch.bucketize(at, ends.to(torch.int64).contiguous(), right=True))
 
 
 def count(index: Affine, extents: Mapping[str, int], device: torch.device, dtype: torch.dtype) -> Named:
@@ -121,8 +128,9 @@ def _in_the_sum(factor: Named, axes: Sequence[str], reduced: Mapping[str, int]) 
 
 
 def _einsum(factors: Sequence[Named], axes: tuple[str, ...], left: tuple[str, ...]) -> torch.Tensor:
+    common = functools.reduce(torch.promote_types, (f.values.dtype for f in factors))
     operands: list[torch.Tensor | list[int]] = []
     for factor in factors:
-        operands += [factor.values, [axes.index(a) for a in factor.axes]]
+        operands += [factor.values.to(common), [axes.index(a) for a in factor.axes]]
     summed: torch.Tensor = torch.einsum(*operands, [axes.index(a) for a in left])
     return summed

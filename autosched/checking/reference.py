@@ -9,16 +9,25 @@ from functools import lru_cache
 
 import torch
 
-from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products, union
+from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products, union
 from autosched.checking.operations import OPERATIONS, extreme, overflowed, product_along
-from autosched.checking.pieces import joined, pieces_of
+from autosched.checking.pieces.pieces import joined, pieces_of
 from autosched.checking.scanned import Values, combined_values, named, running, scanned
 from autosched.machine.element_types import torch_dtype
 from search_spaces import InputError, Scan, Stage, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    Segment,
+)
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.scans import LEFT, RIGHT
@@ -35,9 +44,9 @@ def evaluate(
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
-    pieces = pieces_of(workload)
+    pieces = pieces_of(workload, inputs)
     if pieces is not None:
-        return joined([evaluate(piece, inputs, dtype) for piece in pieces.workloads], pieces)
+        return joined([evaluate(part, read, dtype) for part, read in pieces.parts], pieces)
     return _run(workload, [held_exactly(x, dtype) for x in inputs], dtype)
 
 
@@ -171,6 +180,13 @@ def _expression(expression: Expression, stage: Stage, known: _Known) -> Named:
             return literal(value, _device(known.tensors), known.constants)
         case Integer(value):
             return literal(value, _device(known.tensors), torch.int64)
+        case Segment(tensor, position):
+            at = (
+                _leaf(Position(position), stage, known)
+                if isinstance(position, Affine)
+                else _expression(position, stage, known)
+            )
+            return segment_of(known.tensors[tensor], at)
         case Access() | Gather() | Position():
             exact = _leaf(expression, stage, known)
             return exact if exact.values.is_floating_point() else Named(exact.axes, exact.values.to(known.constants))

@@ -48,6 +48,8 @@ def status_command(address: Address = "auto", target: TargetName = None) -> None
 def check_command(address: Address = "auto", target: TargetName = None) -> None:
     """Measure a small product on every card of the target. The exit status is 1 if one fails.
 
+    The standard error has what it waits for.
+
     ```
     autosched fleet check --target h200
     ```
@@ -58,7 +60,11 @@ def check_command(address: Address = "auto", target: TargetName = None) -> None:
     from autosched.measuring.fleet.inspection import check
 
     failed = False
-    for card in check(address, printed_target(target, None)):
+
+    def waiting(text: str) -> None:
+        typer.echo(f"waiting {text}", err=True)
+
+    for card in check(address, printed_target(target, None), waiting=waiting):
         measured = card.measurement
         failed |= not measured.ok
         result = duration_text(measured.latency_s) if measured.ok else f"{measured.status}: {measured.detail}"

@@ -28,7 +28,7 @@ from autosched.cli.arguments import (
 from autosched.machine.policies import Policy, policy_text
 from autosched.replaying.arguments import log_path
 from autosched.tuning.terminal import say
-from search_spaces import Target, Workload
+from search_spaces import InputError, Target, Workload
 from tuning_logs.text import duration_text
 
 Predicted = Annotated[
@@ -69,6 +69,8 @@ def replay_command(
     from autosched.replaying.replay import why_wrong_now
 
     out, op = console(), workload(operator, sizes)
+    if source and drift:
+        raise InputError("--drift times a kernel, and --source builds none; expected one of them")
     if source:
         say(out, _source(op, printed_target(target, threads), (log, policy), predicted, strict))
         return

@@ -1,50 +1,16 @@
-"""Drift of a kernel since its finals: its source, its binary, the device and its speed now, by its certificate's.
-
-Latencies of two sessions differ for many reasons, and the library's reveals those that are not the kernel's: their
-ratio is compared, in interleaved rounds now and in those of the certificate.
-"""
+"""Drift of a kernel since its finals: what differs from its certificate, its speed, and what that comes from."""
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal
 
-import torch
-
-from autosched.backends.agreement import Agreement, agreement
-from autosched.backends.environment import environment
-from autosched.baselines.baselines import library_call, library_settings
-from autosched.checking.random_inputs import empty, random_inputs
-from autosched.checking.trial_data import placed
-from autosched.machine.deadline import Deadline
-from autosched.machine.devices import processor_digest
-from autosched.machine.policies import Policy
-from autosched.machine.telemetry import device_uuid, monitor_for
-from autosched.machine.timing import activations_of, interleaved, timer_for
-from search_spaces import OutOfMemoryError
-from tuning_logs import Certificate, DeviceState, TuningRecord
-from tuning_logs.certificate import Ratio
-from tuning_logs.intervals import LEAST_ROUNDS
 from tuning_logs.several.differences import BETWEEN_SESSIONS
-from tuning_logs.several.verdicts import Verdict, against_recorded, of_latencies
+from tuning_logs.several.verdicts import Verdict
 from tuning_logs.text import duration_text
 
-if TYPE_CHECKING:
-    from autosched.kernels.kernel import Kernel
-
 Cause = Literal["code", "toolchain", "device", "noise"]
-
-# Time of all timed rounds of a replay, and the most rounds of one kernel.
-DRIFT_S = 50e-3
-_MOST_ROUNDS = 30
-_KERNEL, _LIBRARY = "kernel", "library"
-# Placements of the operands in memory, as in finals: those that begin at one line of their pages evict each other.
-_PLACEMENTS = 3
-# Parts of a session that are of the device, as `environment` names them; the others are of the toolchain.
-_OF_DEVICE = ("device", "driver")
 
 
 @dataclass(frozen=True)
@@ -54,8 +20,13 @@ class Latency:
     then_s: float
     now_s: float
 
+    @property
+    def change(self) -> float:
+        """The latency now by that of then."""
+        return self.now_s / self.then_s
+
     def __str__(self) -> str:
-        return f"{duration_text(self.now_s)}, then {duration_text(self.then_s)} ({self.now_s / self.then_s - 1:+.1%})"
+        return f"{duration_text(self.now_s)}, then {duration_text(self.then_s)} ({self.change - 1:+.1%})"
 
 
 @dataclass(frozen=True)
@@ -64,6 +35,8 @@ class Drift:
 
     `verdict` is that of the speed-up over the library, or of the latency where there is none, with its `reason`:
     "faster" now, "slower", "same", "ambiguous" where the rounds do not tell, and "unfit" where nothing was timed.
+    `calibration` is the latency of the device's calibration kernel; None where the certificate has none, or one of
+    another source.
     """
 
     code: str = ""
@@ -73,170 +46,56 @@ class Drift:
     reason: str = ""
     kernel: Latency | None = None
     library: Latency | None = None
+    calibration: Latency | None = None
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """Classes of what differs; only noise is left where a speed differs, and nothing else does."""
+        """Classes of what differs; where a speed differs, and nothing else does, what moved it, or noise."""
+        left = (self.moved_by or ("noise",)) if self.verdict in ("faster", "slower", "ambiguous") else ()
+        return self._differing or left
+
+    @property
+    def moved_by(self) -> tuple[Cause, ...]:
+        """Causes of another latency than then, by the calibration kernel; () where it is the same, or nothing tells.
+
+        The device where the calibration kernel moved, too, or the toolchain, if that differs; and where the kernel
+        moved otherwise than it, what differs of the kernel's own code and toolchain, or noise.
+        """
+        if self.kernel is None or self.calibration is None or not _moved(self.kernel.change):
+            return ()
+        own = tuple(cause for cause in self._differing if cause != "device")
+        found: list[Cause] = []
+        if _moved(self.calibration.change):
+            found += ["device", *(cause for cause in own if cause == "toolchain")]
+        if _moved(self.kernel.change / self.calibration.change):
+            found += own or ("noise",)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def _differing(self) -> tuple[Cause, ...]:
         told: Mapping[Cause, str] = {"code": self.code, "toolchain": self.toolchain, "device": self.device}
-        found = tuple(cause for cause, text in told.items() if text)
-        return found or (("noise",) if self.verdict in ("faster", "slower", "ambiguous") else ())
+        return tuple(cause for cause, text in told.items() if text)
+
+    def _moved_text(self) -> Iterator[str]:
+        if self.moved_by and self.kernel and self.calibration:
+            alike, alone = self.calibration.change, self.kernel.change / self.calibration.change
+            moved = f"{alike - 1:+.1%} as the calibration kernel, {alone - 1:+.1%} by itself"
+            yield f"  moved: {moved}; by {', '.join(self.moved_by)}"
 
     def __str__(self) -> str:
         told = (("code", self.code), ("toolchain", self.toolchain), ("device", self.device))
-        timed = (("kernel", self.kernel), ("library", self.library))
+        timed = (("kernel", self.kernel), ("library", self.library), ("calibration kernel", self.calibration))
         differing = ", ".join(self.causes) or "nothing"
         return "\n".join(
             [
                 f"drift: {self.verdict}, {self.reason}; differing: {differing}",
                 *(f"  {name}: {text}" for name, text in told if text),
                 *(f"  {name}: {latency}" for name, latency in timed if latency),
+                *self._moved_text(),
             ]
         )
 
 
-def drift_of(kernel: Kernel, seconds: float) -> Drift:
-    """The drift of a loaded kernel. Its rounds take that long at most; if six do not fit, it is not timed.
-
-    Raises:
-        RuntimeError: PyTorch's, of the device.
-    """
-    record, certificate = kernel.record, kernel.record.measurement.certificate
-    if certificate is None:
-        return Drift(reason="the record has no certificate to compare with")
-    agreed = agreement(record, kernel.artefact.facts.source, kernel.artefact.binary_hash)
-    versions = _changed(dict(certificate.versions), dict(environment(record.target)))
-    rounds, why_not = _timed(kernel, certificate, seconds)
-    with monitor_for(record.target) as monitor:
-        state = monitor.state()
-    toolchain = [text for name, text in versions.items() if name not in _OF_DEVICE]
-    device = [*_cards(certificate, record), *(t for n, t in versions.items() if n in _OF_DEVICE)]
-    found = Drift(
-        code=agreed.remark if agreed.source is False else "",
-        toolchain=", ".join([*_binary(agreed, kernel, certificate), *toolchain]),
-        device=", ".join([*device, *_clocks(certificate.device.states, state)]),
-        reason=why_not,
-    )
-    return _with_speed(found, record, certificate, rounds) if rounds else found
-
-
-def _binary(agreed: Agreement, kernel: Kernel, certificate: Certificate) -> list[str]:
-    """A remark where the same source gives another binary."""
-    other = agreed.source is True and kernel.artefact.binary_hash != certificate.binary
-    return ["another binary of the same source"] if other else []
-
-
-def _changed(then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
-    """The versions that differ, as text by their names."""
-    pairs = {name: (then.get(name, "unknown"), now.get(name, "unknown")) for name in dict.fromkeys([*then, *now])}
-    return {name: f"{name} {was} -> {now}" for name, (was, now) in pairs.items() if was != now}
-
-
-def _cards(certificate: Certificate, record: TuningRecord) -> list[str]:
-    then, found = certificate.device, []
-    if record.target.kind == "gpu" and then.uuid != (here := device_uuid()):
-        found.append(f"card {then.uuid} -> {here}")
-    if then.processor != processor_digest(record.target):
-        found.append("a processor with other instructions")
-    return found
-
-
-def _clocks(states: Sequence[DeviceState], state: DeviceState | None) -> list[str]:
-    """A remark on a clock outside of those then, and on throttling that there was not."""
-    if not states or state is None:
-        return []
-    low, high = min(s.sm_clock_mhz for s in states), max(s.sm_clock_mhz for s in states)
-    found = []
-    if not low / (1 + BETWEEN_SESSIONS) <= state.sm_clock_mhz <= high * (1 + BETWEEN_SESSIONS):
-        found.append(f"clock {low}–{high} -> {state.sm_clock_mhz} MHz")
-    before = {reason for s in states for reason in s.throttle}
-    if new := [reason for reason in state.throttle if reason not in before]:
-        found.append(f"throttled by {', '.join(new)}")
-    return found
-
-
-def _with_speed(
-    found: Drift, record: TuningRecord, certificate: Certificate, rounds: Mapping[str, Sequence[float]]
-) -> Drift:
-    """The drift with its verdict; by latencies alone where there is no library in common."""
-    now, library, pairs = rounds[_KERNEL], rounds.get(_LIBRARY), certificate.library
-    itself = _without_cause(certificate)
-    median_s, measured = statistics.median(now), record.measurement
-    if library and pairs and (speedup := Ratio.of(library, now)):
-        verdict, reason = _in_this_process(record, *against_recorded(speedup, pairs.ratio, itself))
-        timed = Latency(pairs.winner_s, median_s), Latency(pairs.other_s, statistics.median(library))
-        return _judged(found, verdict, reason, *timed)
-    verdict, reason = _in_this_process(record, *of_latencies(now, measured.latencies_s, itself, "by its latency"))
-    return _judged(found, verdict, reason, Latency(measured.latency_s, median_s), None)
-
-
-def _in_this_process(record: TuningRecord, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
-    """The verdict on rounds of this process; those of the record were of a worker's, which on a CPU has its own cores.
-
-    There, latencies and ratios differ from process to process.
-    """
-    if record.target.kind == "cpu" and verdict in ("faster", "slower"):
-        return "ambiguous", f"{reason}; timed in this process: `autosched verify` times as searches do"
-    return verdict, reason
-
-
-def _without_cause(certificate: Certificate) -> Ratio | None:
-    """The ratio of the kernel to itself then, as wide as its latencies in the pairs of one session were apart."""
-    if certificate.itself is None:
-        return None
-    pairs = (certificate.library, certificate.runner_up, certificate.itself)
-    medians = [p.winner_s for p in pairs if p is not None]
-    apart, ratio = max(medians) / min(medians), certificate.itself.ratio
-    return Ratio(ratio.value, min(ratio.low, ratio.value / apart), max(ratio.high, ratio.value * apart))
-
-
-def _judged(found: Drift, verdict: Verdict, reason: str, kernel: Latency, library: Latency | None) -> Drift:
-    return Drift(found.code, found.toolchain, found.device, verdict, reason, kernel, library)
-
-
-def _timed(
-    kernel: Kernel, certificate: Certificate, seconds: float
-) -> tuple[Mapping[str, Sequence[float]] | None, str]:
-    """Seconds of kernel and library in interleaved rounds, as in finals; or the reason that there are none."""
-    record = kernel.record
-    pairs = certificate.library
-    expected_s = pairs.winner_s + pairs.other_s if pairs else record.measurement.latency_s
-    if LEAST_ROUNDS * expected_s > seconds:
-        return (
-            None,
-            f"not timed: {LEAST_ROUNDS} rounds take more than {duration_text(seconds)}; `autosched verify` has more",
-        )
-    workload, own = record.workload, kernel.called_as(record.workload)
-    try:
-        originals = random_inputs(workload, certificate.results.seed, kernel.device)
-        found: dict[str, list[float]] = {}
-        with library_settings(workload.precision, record.target), torch.no_grad():
-            for place in range(_PLACEMENTS):
-                inputs, outs = placed(workload, originals, place, kernel.device)
-                calls: dict[str, Callable[[], object]] = {_KERNEL: _launch(own, inputs, outs)}
-                others = [empty(t, kernel.device) for t in workload.outputs]
-                if pairs and (library := library_call(workload, inputs, others)) is not None:
-                    calls[_LIBRARY] = library
-                for name, latencies in _rounds(calls, record, inputs, seconds / _PLACEMENTS).items():
-                    found.setdefault(name, []).extend(latencies)
-        return found, ""
-    except OutOfMemoryError as error:
-        return None, f"not timed: {error}"
-
-
-def _rounds(
-    calls: Mapping[str, Callable[[], object]], record: TuningRecord, inputs: Sequence[torch.Tensor], seconds: float
-) -> Mapping[str, Sequence[float]]:
-    activations = activations_of(record.workload.inputs, inputs)
-    policy = cast(Policy, record.provenance.policy)
-    timer = timer_for(record.target, policy, activations=lambda: activations, patient=False)
-    # The first calls load code, and what the library keeps for each device.
-    interleaved(calls, 0, timer)
-    rounds, least = _MOST_ROUNDS // _PLACEMENTS, math.ceil(LEAST_ROUNDS / _PLACEMENTS)
-    return interleaved(calls, rounds, timer, Deadline.after(seconds), least)
-
-
-def _launch(kernel: Kernel, inputs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> Callable[[], object]:
-    """A launch on these tensors, without checks, on constants that are prepared beforehand: as a trial times it."""
-    addresses = [t.data_ptr() for t in (*inputs, *outs)]
-    prepared = kernel.constants.addresses(inputs, addresses) if kernel.constants else ()
-    return lambda: kernel.launch(addresses, prepared)
+def _moved(change: float) -> bool:
+    """True if a latency changed by more than two sessions differ."""
+    return max(change, 1 / change) > 1 + BETWEEN_SESSIONS

@@ -151,9 +151,10 @@ def processor_digest(target: Target) -> str | None:
 
 def _same_device(target: Target) -> Target:
     if target.kind == "cpu":
-        here = cpu_target(target.threads)
-        if target.device != here.device:
-            raise TargetUnavailableError(f"the target is the CPU {target.device!r}, {_what_is_here()}")
+        if target.device != (here := _cpu_model(llvmlite.binding.get_host_cpu_name())):
+            raise TargetUnavailableError(f"the target is the CPU {target.device!r}, but this machine has {here!r}")
+        if target.threads > (cores := len(usable_cores())):
+            raise TargetUnavailableError(f"the target is {target.label}, but this process may use {cores} cores")
         return target
     if not torch.cuda.is_available() or torch.cuda.get_device_name() != target.device:
         raise TargetUnavailableError(f"target {target.name!r} is {target.device}, {_what_is_here()}")

@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import cached_property
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from autosched.backends.backend import Artefact
+from autosched.backends.calibration import CALIBRATION, calibration_schedule
 from autosched.backends.environment import environment
 from autosched.machine.devices import resolve
 from autosched.machine.policies import Policy, check_timing
@@ -211,8 +213,24 @@ class LocalMeasurer:
     def _session(self) -> Session:
         uuid = device_uuid() if self._target.kind == "gpu" else None
         return Session(
-            self._target, self.environment, self._cores, uuid, self._contest, self._examine, self._monitor.state
+            target=self._target,
+            versions=self.environment,
+            cores=self._cores,
+            uuid=uuid,
+            contest=self._contest,
+            examine=self._examine,
+            state=self._monitor.state,
+            calibration=lambda: self._calibration,
         )
+
+    @cached_property
+    def _calibration(self) -> Trial | None:
+        """The device's calibration kernel, compiled for the first certificate; None where that does not work."""
+        schedule = calibration_schedule(self._target)
+        if schedule is None:
+            return None
+        trial = Trial(Task(CALIBRATION, "cold"), schedule, schedule.program)
+        return trial if isinstance(self._run(trial, self._pipeline.compile), Artefact) else None
 
     def cancel(self) -> None:
         """Cancel the futures of schedules that are neither compiling nor running yet."""

@@ -107,6 +107,16 @@ class Reservable(Protocol):
 
 
 @runtime_checkable
+class Losing(Protocol):
+    """A measurer of machines that may be lost while others go on."""
+
+    @property
+    def losses(self) -> Sequence[str]:
+        """The machines that were lost since the search began, each with the reason."""
+        ...
+
+
+@runtime_checkable
 class Revising(Protocol):
     """A measurer that may revise its answers later: it has no reference to compare results with."""
 

@@ -64,8 +64,7 @@ def _rounds(certificate: Certificate) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [
         ("against", "rounds", "winner", "other", "other / winner", "winner first", "winner second")
     ]
-    named = (("library", certificate.library), ("runner-up", certificate.runner_up), ("itself", certificate.itself))
-    for name, pairs in named:
+    for name, pairs in certificate.pairs:
         rows.append((name, *(_cells(pairs) if pairs else ("not timed", *[""] * 5))))
     yield from table_lines(rows, right=(1, 2, 3))
 

@@ -122,6 +122,8 @@ def verified(
     """The same, each kernel as soon as its verdict is known."""
     if against not in AGAINST:
         raise unknown_name("comparison", against, AGAINST)
+    if against == "library" and not device:
+        raise InputError("against the library kernels are timed, which takes a device; without one expected 'recorded'")
     for record in winners(log, select):
         why_not = why_not_verifiable(record)
         if why_not is not None:
@@ -144,7 +146,7 @@ def _timed(record: TuningRecord, against: Against) -> Verified:
     origin = record.provenance
     try:
         target = devices.resolve(record.target)
-    except (InputError, TargetUnavailableError) as error:
+    except TargetUnavailableError as error:
         return Verified(record, "unfit", str(error))
     measurer = local_measurer(target)
     try:

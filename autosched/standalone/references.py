@@ -27,7 +27,17 @@ from autosched.checking.reference import multiplied_factors, outside
 from search_spaces import Scan, Stage, Workload
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Compound,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    Segment,
+)
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
 from search_spaces.workloads.expressions.walking import accesses, variables, walk
@@ -217,8 +227,9 @@ class _Reference:
             subscripts.append("".join(letters[a] for a in axes))
         if set("".join(subscripts)) != set(letters.values()):
             return None
-        if stage.dtype == "int32":
-            # Exact, which float32 is not.
+        dtypes = {t.name: t.dtype for t in self.workload.inputs} | {s.name: s.dtype for s in self.workload.stages}
+        if stage.dtype == "int32" or len({dtypes[a.tensor] for a in accesses(stage.expression)}) > 1:
+            # Exact sums of integers, which float32 has not; and operands of one type.
             operands = [f"{o}.double()" for o in operands]
         made = "".join(letters[a.name] for a in stage.axes)
         return f'torch.einsum("{",".join(subscripts)}->{made}", {", ".join(operands)})'
@@ -245,7 +256,7 @@ class _Expressions:
 
     def tensor(self, expression: Expression) -> str:
         """The expression, never a plain number."""
-        self.counts.update(e for e in walk(expression) if isinstance(e, Apply | Gather))
+        self.counts.update(e for e in walk(expression) if isinstance(e, Compound))
         return self._tensor(expression)
 
     def _tensor(self, expression: Expression) -> str:
@@ -260,7 +271,7 @@ class _Expressions:
         if expression in self.named:
             return self.named[expression], 0
         text, depth = self._made(expression)
-        if isinstance(expression, Apply | Gather) and (self.counts[expression] > 1 or depth > _DEEPEST):
+        if isinstance(expression, Compound) and (self.counts[expression] > 1 or depth > _DEEPEST):
             name = self.whole.names.of((self.stage.name, expression), "t")
             self.whole.lines.append(f"{name} = {bare(text)}")
             self.named[expression] = name
@@ -283,6 +294,11 @@ class _Expressions:
                 return f"torch.as_tensor({self._affine(index)}).to(dtype)", 1
             case Apply("to_integer", (Position(index),)):
                 return f"torch.as_tensor({self._affine(index)})", 1
+            case Segment(tensor, position):
+                place = Apply("to_integer", (Position(position),)) if isinstance(position, Affine) else position
+                text, depth = self._printed(place)
+                ends = f"{self.whole.names.of(tensor, '')}.long()"
+                return f"torch.bucketize({bare(text)}, {ends}, right=True)", 1 + depth
             case Gather(tensor, index):
                 parts = [(self._affine(i), 0) if isinstance(i, Affine) else self._printed(i) for i in index]
                 lost = outside(next(t for t in self.whole.workload.inputs if t.name == tensor))

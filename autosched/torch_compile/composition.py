@@ -84,7 +84,7 @@ class _WhileExact:
 def _as_written(parts: Sequence[tuple[Segment, Call]], why: str) -> list[tuple[Segment, Call]]:
     """The parts, those whose rewrites combine weights as they are written: by kernels, or else by PyTorch."""
     return [
-        (segment, call.as_written(why) or segment.module.forward)
+        (segment, call.without_rewrites(why, segment.module.forward))
         if isinstance(call, TracedKernel) and call.traced.folds
         else (segment, call)
         for segment, call in parts

@@ -207,7 +207,7 @@ class GraphCompiler:
     ) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none.
 
-        `deadline`, `last`: as `tune_together`. `sharing`: the weights that need no copies.
+        `deadline`, `last`: the `ends` of `tune_together`. `sharing`: the weights that need no copies.
         """
         with on_data(), warnings.catch_warnings():
             # Random numbers are in the report.
@@ -216,7 +216,8 @@ class GraphCompiler:
             errors: list[Exception | None] = [None] * len(traced)
             if self.options.tunes:
                 functions = [(p.traced, p.target, p.times) for p in traced.values()]
-                errors = tune_together(functions, self.options.trials, deadline, self.options.log, last=last)
+                ends, chosen = (deadline, last), self.options
+                errors = tune_together(functions, chosen.trials, ends, chosen.log, measurer=chosen.measurer)
             known = {key: self._kernel(p, error) for (key, p), error in zip(traced.items(), errors, strict=True)}
             times = {key: p.times for key, p in traced.items()}
             kept = _within_memory(known, times, sharing)

@@ -48,7 +48,8 @@ def replay(
 ) -> TracedKernel:
     """As `autosched.replay`, from the cache as far as it has the kernels."""
     cut, logs, versions = traced.for_target(target), _Logs(log), _versions(target)
-    function = loaded(cut, kernels_of_cuts(cut, lambda workload: _kernel(workload, target, logs, versions, strict)))
+    kernels = kernels_of_cuts(cut, lambda workload: _kernel(workload, target, logs, versions, strict))
+    function = loaded(cut, kernels, strict)
     assert isinstance(function, TracedKernel)
     function = right_or_as_written(function)
     function.ensure_right()

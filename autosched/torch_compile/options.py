@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from autosched.kernels.strict import is_strict
+from autosched.measuring.measurer import Measurer, Measurers
 from autosched.torch_compile.graphs import Allowed
 from autosched.torch_compile.tuning.background import BackgroundTuning
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, check_numerics
@@ -17,6 +18,7 @@ from autosched.tuning.searching.preparation import Trials, check_trials
 from autosched.tuning.searching.time_limit import check_seconds
 from search_spaces import InputError
 from search_spaces.errors import unknown_name
+from search_spaces.plug_ins import lacking
 
 # Those of torch.compile.
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
@@ -33,7 +35,8 @@ class Options:
     schedules that are tried of every kernel while tuning. `seconds`: time of tuning and comparing for every graph,
     None without a limit. `strict`: refuses what no kernel of an exact record computes, instead of leaving it to
     PyTorch. `background`: tunes the kernels while the model is used. `numerics`: the algebra that may be used, as for
-    `trace`. `share_weights`: weights that kernels read joined are moved into one memory, instead of a copy.
+    `trace`. `share_weights`: weights that kernels read joined are moved into one memory, instead of a copy. `measurer`:
+    tunes on something else than this process's measurer, as for `tune`.
     """
 
     mode: Mode = "default"
@@ -44,6 +47,7 @@ class Options:
     background: BackgroundTuning | None = None
     numerics: Numerics = DEFAULT_NUMERICS
     share_weights: bool = False
+    measurer: Measurer | Measurers | None = None
 
     @property
     def allowed(self) -> Allowed:
@@ -80,6 +84,7 @@ class Options:
             "numerics": str,
             "share_weights": bool,
             "background": (BackgroundTuning, type(None)),
+            "measurer": object,
         }
         for name, value in chosen.items():
             if name not in kinds:
@@ -90,6 +95,7 @@ class Options:
         if found["mode"] not in MODES:
             raise unknown_name("mode", str(found["mode"]), MODES)
         check_numerics(str(found["numerics"]))
+        _check_measurer(found["measurer"], found["mode"] in TUNING_MODES)
         if found["background"] is not None and found["mode"] not in ("default", "reduce-overhead"):
             raise InputError(f"mode={found['mode']!r} tunes first; with background expected default or reduce-overhead")
         tuned = found["background"] is not None or found["mode"] in TUNING_MODES
@@ -106,6 +112,19 @@ class Options:
             numerics=cast(Numerics, found["numerics"]),
             share_weights=cast(bool, found["share_weights"]),
             background=cast(BackgroundTuning | None, found["background"]),
+            measurer=cast(Measurer | Measurers | None, found["measurer"]),
+        )
+
+
+def _check_measurer(measurer: object, used: bool) -> None:
+    """Raise InputError unless it is None, or a measurer, or several, in a mode in which it is `used`."""
+    if measurer is None:
+        return
+    if not isinstance(measurer, Measurers) and lacking(measurer, ("submit(workload, schedules, policy=…, seed=…)",)):
+        raise InputError(f"option measurer={measurer!r}; expected a measurer, such as autosched.fleet()")
+    if not used:
+        raise InputError(
+            f"option measurer: only {' and '.join(TUNING_MODES)} measure with it; expected one of these modes"
         )
 
 

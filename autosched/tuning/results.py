@@ -30,7 +30,8 @@ class TuneResult:
     the wanted number of "trials" was reached, it "converged" (too little was expected of more trials), the search space
     was "exhausted", its "time" was over, Ctrl-C "interrupted" it, or the workload is "unfit": its data does not fit
     here. `remaining_gain` is the expected gain of more trials, None without a kernel. `guidance` has the sources of its
-    warm start, and their gain or loss. `lost` counts the schedules that the measurer never answered.
+    warm start, and their gain or loss. `lost` counts the schedules that the measurer never answered; `losses` are the
+    machines of a fleet that were lost meanwhile, with the reasons.
     """
 
     workload: Workload
@@ -50,6 +51,7 @@ class TuneResult:
     guidance: Guidance
     log: Path
     lost: int = 0
+    losses: tuple[str, ...] = ()
 
     @staticmethod
     def of(search: Search) -> TuneResult:
@@ -72,6 +74,7 @@ class TuneResult:
             guidance=search.guidance,
             log=search.log.path,
             lost=search.lost,
+            losses=search.losses,
         )
 
     @cached_property
@@ -109,8 +112,9 @@ class TuneResult:
         """Candidates stopped by each rung of the ladder, time by activity, disturbances of the machine, as text."""
         lines = effort_lines(self.ladder, self.work, self.wall_s, self.trials_done)
         lost = f"lost by the measurer, and not in the log: {self.lost} schedules" if self.lost else None
+        machines = [f"lost meanwhile, its schedules went elsewhere: {loss}" for loss in self.losses]
         gain = f"what is left to gain: {self.remaining_gain}" if self.remaining_gain else None
-        return "\n".join([*lines, *self.guidance.lines, *filter(None, (self.disturbed, lost, gain))])
+        return "\n".join([*lines, *self.guidance.lines, *filter(None, (self.disturbed, lost, *machines, gain))])
 
     def __repr__(self) -> str:
         return f"<TuneResult {self}>"

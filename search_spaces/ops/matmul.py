@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from search_spaces.errors import InputError, unknown_name
-from search_spaces.workloads.activations import apply_chain, place_of
+from search_spaces.workloads.activations import Place, apply_chain
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, accumulator_of, is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.narrow_operands import (
+    STORED,
+    Columns,
+    Dimensions,
+    Groups,
+    Operand,
+    check_narrow,
+    narrow_weights,
+)
 from search_spaces.workloads.workload import Axis, Reduction, Scalar, Stage, Tensor, Workload, check_shape
 
 # Layouts of a and b: "n" as written, "t" transposed.
@@ -39,6 +48,10 @@ def matmul(
     stride_b: int | None = None,
     stride_c: int | None = None,
     constant: str = "",
+    b_dtype: str | None = None,
+    group: int | None = None,
+    zero_points: bool = False,
+    block: int | None = None,
 ) -> Workload:
     """out[m, n] = epilogue(A[m, k] @ B[k, n]), accumulated in float32 (int8 in int32) and rounded once.
 
@@ -62,27 +75,52 @@ def matmul(
     `constant`: "a" or "b", an operand whose values are the same at every call, as weights are: a kernel may store it in
     another layout once.
 
+    `b_dtype`: B in another type than A, "int8", "int4" or an 8-bit float: its values (b - zero) * scale are rounded to
+    the type of A, which scales have, too. `group`: consecutive k that share a scale, by default all. After b follow,
+    with `zero_points`, integers of b's type, and scales, both of shape (k / group, n), transposed as b is, or (n). int4
+    are two in a byte (uint8), neighbours along k, the first in the lower bits; without `zero_points` 8 is their zero.
+
+    `group` of 8-bit floats without `b_dtype`: both operands have float32 scales, which follow each in the inputs, of
+    shape (m, k / group) and (k / group, n / block), transposed as it is. With a `block` above 1 out is of shape
+    (m, n / block, block).
+
     Raises:
-        InputError: a size, type, layout, stride or epilogue is not allowed.
+        InputError: a size, type, layout, stride or epilogue is not allowed; or a group does not divide k, a block n.
     """
     _check({"m": m, "n": n, "k": k} | ({} if batch is None else {"batch": batch}), dtype, layout, fast_accum)
     if constant not in CONSTANTS:
         raise InputError(f"unknown constant operand {constant!r} (allowed: {', '.join(filter(None, CONSTANTS))})")
     element = "float32" if dtype == "tf32" else dtype
     made = output_dtype(element, out_dtype, epilogue)
-    outer = () if batch is None else (Axis("b", batch),)
-    axis_m, axis_n, axis_k = Axis("m", m), Axis("n", n), Axis("k", k)
-    a_axes = (*outer, axis_k, axis_m) if layout[0] == "t" else (*outer, axis_m, axis_k)
-    b_axes = (*outer, axis_n, axis_k) if layout[1] == "t" else (*outer, axis_k, axis_n)
-    axes = (*outer, axis_m, axis_n)
-    a = Tensor("a", _shape(a_axes), element, _strides("a", a_axes, lda, stride_a), constant == "a")
-    b = Tensor("b", _shape(b_axes), element, _strides("b", b_axes, ldb, stride_b), constant == "b")
-    product = ex.mul(_access("a", a_axes), _access("b", b_axes))
-    out, extra = apply_chain(
-        _access("acc", axes), epilogue, place_of(axes), "bfloat16" if made in FLOAT8 else made, scale
-    )
-    summed = Stage("out", axes, product, Reduction("sum", (axis_k,)), dtype=made)
+    check_narrow(dtype, b_dtype, group, zero_points, block, fast_accum)
+    groups, columns = Groups(k, group, 2 if b_dtype == "int4" else 1), Columns(n, block or 1)
+    outer: Dimensions = () if batch is None else ((axis_index("b"), batch),)
+    rows = (axis_index("m"), m)
+
+    def stored(operand: int, pair: Dimensions) -> Dimensions:
+        return (*outer, *pair[:: -1 if layout[operand] == "t" else 1])
+
+    of_a, of_b = stored(0, (rows, (groups.elements, k))), stored(1, (groups.stored, (columns.index, n)))
+    a = _operand(Tensor("a", _shape(of_a), element, _strides("a", of_a, lda, stride_a), constant == "a"), of_a)
+    held = STORED[b_dtype] if b_dtype else element
+    b = _operand(Tensor("b", _shape(of_b), held, _strides("b", of_b, ldb, stride_b), constant == "b"), of_b)
+    scales = stored(1, (*groups.along_scales, columns.along_scales))
+    if b_dtype:
+        b = narrow_weights(b, b_dtype, element, zero_points, scales)
+    elif group:
+        a = a.combined("mul", "a_scale", "float32", stored(0, (rows, *groups.along_scales)))
+        b = b.combined("mul", "b_scale", "float32", scales)
+    batched = () if batch is None else (Axis("b", batch),)
+    axes = (*batched, Axis("m", m), *columns.axes)
+    of_out = (*outer, rows, (columns.index, n))
+    place = Place(tuple(i for i, _ in of_out), _shape(of_out), row=-2)
+    acc = Access("acc", tuple(axis_index(x.name) for x in axes))
+    out, extra = apply_chain(acc, epilogue, place, "bfloat16" if made in FLOAT8 else made, scale)
+    summed = Stage("out", axes, ex.mul(a.element, b.element), Reduction("sum", groups.axes), dtype=made)
     accumulated = replace(summed, name="acc", dtype=accumulator_of(element))
+    strides = _strides("c", of_out, ldc, stride_c)
+    if strides and len(columns.axes) > 1:
+        strides = (*strides[:-1], columns.block, 1)
     added: tuple[tuple[str, Scalar], ...] = (
         ("out_dtype", out_dtype),
         ("fast_accum", fast_accum or None),
@@ -93,13 +131,17 @@ def matmul(
         ("stride_b", stride_b),
         ("stride_c", stride_c),
         ("constant", constant or None),
+        ("b_dtype", b_dtype),
+        ("group", group),
+        ("zero_points", zero_points or None),
+        ("block", block),
     )
     return Workload(
         name="matmul",
-        inputs=(a, b, *extra),
+        inputs=(*a.tensors, *b.tensors, *extra),
         stages=(accumulated, Stage("out", axes, out, dtype=made)) if epilogue else (summed,),
         precision="tf32" if dtype == "tf32" else "fast" if fast_accum else "ieee",
-        output_strides=(_strides("c", axes, ldc, stride_c),),
+        output_strides=(strides,),
         arguments=(
             ("m", m),
             ("n", n),
@@ -150,24 +192,24 @@ def output_dtype(operand: str, wanted: str | None, epilogue: str) -> str:
     return found
 
 
-def _strides(name: str, axes: tuple[Axis, ...], leading: int | None, batch: int | None) -> tuple[int, ...] | None:
-    """The strides of a matrix with these stored axes, or of a batch of them; None when dense."""
+def _strides(name: str, stored: Dimensions, leading: int | None, batch: int | None) -> tuple[int, ...] | None:
+    """The strides of a matrix of these dimensions, or of a batch of them; None when dense."""
     if leading is None and batch is None:
         return None
-    rows, columns = axes[-2].extent, axes[-1].extent
+    rows, columns = _shape(stored)[-2:]
     between_rows = columns if leading is None else leading
     if isinstance(between_rows, bool) or not isinstance(between_rows, int) or between_rows < columns:
         raise InputError(f"ld{name}={between_rows!r}; expected at least {columns}, the length of a stored row")
-    if len(axes) == 2:
+    if len(stored) == 2:
         if batch is not None:
             raise InputError(f"stride_{name}={batch!r} without batch; it is the distance of the matrices of a batch")
         return between_rows, 1
     return rows * between_rows if batch is None else batch, between_rows, 1
 
 
-def _shape(axes: tuple[Axis, ...]) -> tuple[int, ...]:
-    return tuple(a.extent for a in axes)
+def _shape(dimensions: Dimensions) -> tuple[int, ...]:
+    return tuple(size for _, size in dimensions)
 
 
-def _access(name: str, axes: tuple[Axis, ...]) -> Access:
-    return Access(name, tuple(axis_index(a.name) for a in axes))
+def _operand(tensor: Tensor, dimensions: Dimensions) -> Operand:
+    return Operand((tensor,), Access(tensor.name, tuple(index for index, _ in dimensions)))

@@ -12,7 +12,7 @@ from search_spaces.programs.selecting import SelectedRead, Selections, slice_cho
 from search_spaces.programs.statements import Compared, Fill, Load, Map, Regroup, Statement, Store
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile, sliced
-from search_spaces.workloads.dtypes import dtype, is_float, is_integer
+from search_spaces.workloads.dtypes import dtype, is_float, is_integer, range_of
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import (
     Access,
@@ -22,16 +22,21 @@ from search_spaces.workloads.expressions.expression import (
     Integer,
     Literal,
     Position,
+    Segment,
     why_not_sliced,
 )
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import COMPARISONS, ROUNDINGS, WRAPPINGS
+from search_spaces.workloads.expressions.whole_numbers import Bounds, applied, whole_numbers
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
 # Slices of the axes at one place of a tile: the start of each, and its number of positions in the tile.
 Place = Mapping[str, Slice]
 
+
+# Prefixes of ends of ranges in places.
+LEAST, MOST = "least ", "most "
 
 # Element types of the results of conversions, by operator.
 _CAST_TO = {**ROUNDINGS, **WRAPPINGS, "to_integer": "int64", "to_float": "float32"}
@@ -84,8 +89,11 @@ def slice_at(index: Affine, place: Place) -> Slice:
 
 
 def largest_at(form: Affine, place: Place) -> Affine:
-    """The largest value of a form of the axes at the place."""
-    pieces = {axis: place[axis] for axis, _ in form.terms}
+    """The largest value of a form of the axes at the place.
+
+    An end of a range, which is no axis, has two: the least one of the tile's rows, and the largest.
+    """
+    pieces = {axis: place[axis if axis in place else f"{MOST if c > 0 else LEAST}{axis}"] for axis, c in form.terms}
     along = sum(max(0, c * pieces[axis].step * ((pieces[axis].extent or 1) - 1)) for axis, c in form.terms)
     return form.substituted({axis: piece.start for axis, piece in pieces.items()}) + Affine(offset=along)
 
@@ -97,7 +105,7 @@ class Emitter:
     `tiles` has the known tiles by tensor name (an accumulator, a statistic of the rows); every other tensor is an input
     and is loaded where the axes are. Common subexpressions are computed once. `neighbours`: shared by emitters of
     interleaved places. `selections`: if given, selections between reads of one tensor become one read. `cut`: axes that
-    are split into several in tiles, with the extents of these.
+    are split into several in tiles, with the extents of these. `short`: integers that need no more are of 32 bits.
     """
 
     place: Place
@@ -109,11 +117,14 @@ class Emitter:
     neighbours: Neighbours | None = None
     selections: Selections | None = None
     cut: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    short: bool = False
     _known: dict[Expression, Tile | float | int] = field(default_factory=dict)
+    # Of tiles of integers that have few values.
+    _bounds: dict[str, Bounds] = field(default_factory=dict)
 
     def within(self) -> Emitter:
         """An emitter for a nested body: it knows this one's tiles, and keeps its own to itself."""
-        return replace(self, tiles=dict(self.tiles), body=[], _known=dict(self._known))
+        return replace(self, tiles=dict(self.tiles), body=[], _known=dict(self._known), _bounds=dict(self._bounds))
 
     def emit(self, expression: Expression, name: str = "t") -> Tile | float | int:
         """The tile (or constant) with the value of the expression; `name` is wanted for the last tile."""
@@ -130,21 +141,57 @@ class Emitter:
                 result: Tile | float | int = self._load(expression)
             case Gather():
                 result = self._gather(expression)
+            case Segment(tensor, position, size):
+                at = self._position(position, int) if isinstance(position, Affine) else self.emit(position)
+                result = self._bisected(tensor, at, size)
             case Position(index):
                 result = self._position(index, float)
             case Apply("to_integer", (Position(index),)):
                 result = self._position(index, int)
             case Apply(operator, (argument,)) if operator in _CAST_TO:
-                result = self._cast(self.emit(argument), _CAST_TO[operator], name)
+                result = self._converted(operator, argument, name)
             case Apply("where") if (selected := self._selected(expression)) is not None:
                 result = self._load_selected(selected)
             case Apply(operator, arguments) if operator in COMPARISONS and is_integral(arguments[0]):
                 result = self.map(operator, *(self.emit(a) for a in arguments), name=name, compared="int64")
+            case Apply(operator, arguments) if is_integral(expression) and operator != "where":
+                result = self._of_integers(operator, [self.emit(a) for a in arguments], name)
             case Apply(operator, arguments):
                 dtype = "int64" if is_integral(expression) else "float32"
                 result = self.map(operator, *(self.emit(a) for a in arguments), name=name, dtype=dtype)
         self._known[expression] = result
         return result
+
+    def _converted(self, operator: str, argument: Expression, name: str) -> Tile:
+        """The value in the type of a conversion; integers of inputs in 32 bits if their type has no more."""
+        value, read = self.emit(argument), isinstance(argument, Access) and argument.tensor not in self.tiles
+        whole = whole_numbers(argument, self.inputs) if read else self._bounds_of(value)
+        found = applied(operator, [whole])
+        narrow = self.short and operator == "to_integer" and found is not None
+        made = self._cast(value, "int32" if narrow else _CAST_TO[operator], name)
+        return self._within(made, found)
+
+    def _of_integers(self, operator: str, arguments: list[Tile | float | int], name: str) -> Tile | float | int:
+        """A number if it is one; in 32 bits if neither arguments nor result need more, nor shifts."""
+        parts = [self._bounds_of(a) for a in arguments]
+        found = applied(operator, parts)
+        if found and found[0] == found[1] and not any(isinstance(a, Tile) for a in arguments):
+            return found[0]
+        by = parts[-1] if operator in ("shift_left", "shift_right") else None
+        narrow = self.short and found is not None and None not in parts and max(map(abs, found)) < 2**31
+        narrow = narrow and (by is None or 0 <= by[0] <= by[1] < 32)
+        made = self.map(operator, *arguments, name=name, dtype="int32" if narrow else "int64")
+        return self._within(made, found) if narrow else made
+
+    def _bounds_of(self, value: Tile | float | int) -> Bounds | None:
+        if isinstance(value, Tile):
+            return self._bounds.get(value.name)
+        return (value, value) if isinstance(value, int) else None
+
+    def _within(self, tile: Tile, bounds: Bounds | None) -> Tile:
+        if bounds and is_integer(tile.dtype):
+            self._bounds[tile.name] = bounds
+        return tile
 
     def tile(self, expression: Expression, name: str) -> Tile:
         """Like `emit`, but a constant becomes a tile without axes."""
@@ -203,10 +250,13 @@ class Emitter:
 
     def _position(self, index: Affine, kind: type[float | int]) -> Tile | float | int:
         """The form as a value: the sum of the positions along its axes."""
-        total: Tile | float | int = kind(index.offset)
+        known = [(x, c) for x, c in index.terms if self.place[x].is_constant]
+        total: Tile | float | int = kind(index.offset + sum(c * self.place[x].start.offset for x, c in known))
         dtype = "float32" if kind is float else "int64"
         for axis, coefficient in index.terms:
             piece = self.place[axis]
+            if piece.is_constant:
+                continue
             along = Tile(self.names.fresh(f"at_{axis}"), *self._tiled((piece,)), dtype)
             self.body.append(statements.Position(along, piece))
             along = self._regrouped(along)
@@ -235,6 +285,30 @@ class Emitter:
         dst = Tile(self.names.fresh(gather.tensor), kept, tuple(axes[x] for x in kept), element)
         self.body.append(statements.Gather(dst, gather.tensor, tuple(index), fill))
         return self._regrouped(dst)
+
+    def _bisected(self, tensor: str, position: Tile | float | int, size: int) -> Tile:
+        """The number of the `size` elements of a sorted tensor that are at most the position, as PyTorch finds it.
+
+        Before:  the first i with position < tensor[i], or size
+        After:   first, end = 0, size; and for each bit of the size:
+                     i = (first + end) // 2
+                     first, end = (i + 1, end) if tensor[i] <= position else (first, i)
+                 which ends with first = end
+        """
+        element = dtype(self.inputs[tensor]).name
+        first: Tile | int = 0
+        end: Tile | int = size
+        for _ in range(size.bit_length()):
+            total = self.map("add", first, end, dtype="int64")
+            middle = self.map("shift_right", total, 1, name=f"{tensor}_index", dtype="int64")
+            found = Tile(self.names.fresh(tensor), middle.axes, middle.shape, element)
+            # Of a closed interval, the element at the end is larger than the position. Beyond the last one, it is too,
+            # unless the position is the largest integer: then the first index beyond is cut to the size.
+            self.body.append(statements.Gather(found, tensor, (middle.name,), range_of(element)[1]))
+            at_most = self.map("le", self._cast(found, "int64", "t"), position, compared="int64")
+            first = self.map("where", at_most, self.map("add", middle, 1, dtype="int64"), first, dtype="int64")
+            end = self.map("where", at_most, end, middle, dtype="int64")
+        return self.map("minimum", first, size, name="segment", dtype="int64")
 
     @property
     def _order(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from search_spaces.programs.tiles import Bound, Flat, Panels, Slice, Tile, sliced
+from search_spaces.programs.tiles import Bound, Digits, Panels, Slice, Tile, sliced
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.operators import LARGEST_INTEGER, LEAST_INTEGER
@@ -249,23 +249,6 @@ class Prefetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Digits:
-    """Variables of a loop's body that are the digits of a number in mixed radix: names and extents, outermost first."""
-
-    number: Affine
-    radix: tuple[tuple[str, int], ...]
-
-    @property
-    def flats(self) -> dict[str, Flat]:
-        """Each digit as a function of the number."""
-        found, divisor = dict[str, Flat](), math.prod(size for _, size in self.radix)
-        for name, size in self.radix:
-            divisor //= size
-            found[name] = Flat(self.number, divisor, size if found else 0)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
 class For:
     """`body` for each value of `variable` from 0 below `extent` that is within `bound`.
 
@@ -310,8 +293,20 @@ class If:
     otherwise: tuple[Statement, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Let:
+    """`variable = src`, an integer tile without axes; affine forms after it in the same body may use the variable.
+
+    Values outside of 0 … extent - 1 become the nearest of these, so that bounds hold whatever the data is.
+    """
+
+    variable: str
+    extent: int
+    src: str
+
+
 Moving = Load | Gather | Position | View | Fill | Split | Deinterleave | Interleave | Store | Prefetch
-Statement = Moving | Dot | Map | Reduce | Regroup | Scan | For | If
+Statement = Moving | Dot | Map | Reduce | Regroup | Scan | For | If | Let
 
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
@@ -380,7 +375,7 @@ def read(statement: Statement) -> tuple[str, ...]:
             return tuple(i for i in index if isinstance(i, str))
         case Dot(dst=dst, a=a, b=b):
             return (dst.name, a, b)
-        case Reduce(src=src) | Regroup(src=src) | Split(src=src) | Deinterleave(src=src):
+        case Reduce(src=src) | Regroup(src=src) | Split(src=src) | Deinterleave(src=src) | Let(src=src):
             return (src,)
         case Store(src=src, where=where) if where:
             return (src, where)

@@ -13,6 +13,7 @@ from search_spaces.programs.statements import (
     Gather,
     If,
     Interleave,
+    Let,
     Load,
     Map,
     Position,
@@ -127,6 +128,8 @@ def _statement_text(s: Statement, tiles: Mapping[str, Tile]) -> str:
             fused = ", ".join(f"{name} in {extent}" for name, extent in s.digits.radix) if s.digits else ""
             marks += [f"{s.digits.number} counts {fused}"] if s.digits else []
             return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
+        case Let():
+            return f"let {s.variable} in {s.extent} = {s.src}"
         case If():
             return f"if {s.variable} {'==' if s.then else '!='} {s.value}:"
 

@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Literal
 
 from search_spaces.programs.grid import Grid
-from search_spaces.programs.statements import For, Statement, Store, statements
+from search_spaces.programs.statements import For, Let, Statement, Store, statements
 from search_spaces.programs.tiles import Flat
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.strides import dense_strides, distinct_elements, span
@@ -151,10 +151,11 @@ class TileProgram:
 
 
 def loop_extents(kernel: Kernel) -> dict[str, int]:
-    """Extent of every grid and loop variable of a kernel."""
+    """Extent of every variable of a kernel: of the grid, of loops, and bound to data."""
     extents = {a.variable: a.extent for a in kernel.grid.axes}
-    loops = [s for s in statements(kernel.body) if isinstance(s, For)]
-    extents.update((s.variable, s.extent) for s in loops)
+    every = [*statements(kernel.body)]
+    loops = [s for s in every if isinstance(s, For)]
+    extents.update((s.variable, s.extent) for s in every if isinstance(s, For | Let))
     extents.update(digit for s in loops if s.digits for digit in s.digits.radix)
     return extents
 

@@ -74,6 +74,11 @@ class Slice:
         return f"{first}{self.start}{back} : +{self.extent}{step}{flat}{clamped}"
 
     @property
+    def is_constant(self) -> bool:
+        """True for one index that is known."""
+        return self == Slice(Affine(offset=self.start.offset))
+
+    @property
     def is_side(self) -> bool:
         """True for a side of a box: one of several dimensions that an axis runs along, each from a start of its own.
 
@@ -159,6 +164,23 @@ class Flat:
         """The two digits merged into one, if this one precedes `inner`; or None."""
         follows = self.start == inner.start and inner.size and self.divisor == inner.divisor * inner.size
         return Flat(self.start, inner.divisor, self.size * inner.size) if follows else None
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """Variables of a loop's body that are the digits of a number in mixed radix: names and extents, outermost first."""
+
+    number: Affine
+    radix: tuple[tuple[str, int], ...]
+
+    @property
+    def flats(self) -> dict[str, Flat]:
+        """Each digit as a function of the number."""
+        found, divisor = dict[str, Flat](), math.prod(size for _, size in self.radix)
+        for name, size in self.radix:
+            divisor //= size
+            found[name] = Flat(self.number, divisor, size if found else 0)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ one axis of each set, and a program or an iteration has one position of every ot
 framework for rapidly instantiating BLAS functionality", 2015; for tensors, Matthews, "High-performance tensor
 contraction without transposition", SIAM J. Sci. Comput. 40(1), 2018.)
 
-One dot multiplies two tensors as stored. Several dots, or one with a computed operand, multiply operands of one type,
-16-bit floats or float32: each operand has the narrowest element type that represents all its values, or to which the
-workload rounds it.
+One dot multiplies two tensors as stored. Several dots, or one with a computed operand, multiply operands of one type:
+the narrowest floats that represent all values of each, or to which the workload rounds them (`operand_types`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from search_spaces.structure.operand_maps import OperandMap
-from search_spaces.structure.operand_types import MULTIPLIED, element_type, is_computed
+from search_spaces.structure.operand_types import MULTIPLIED
+from search_spaces.structure.products import (
+    MAX_K,
+    Product,
+    converted,
+    operands_in,
+    product_of,
+    with_last_scales,
+    without_scales,
+)
 from search_spaces.structure.stages import has_plain_indices, inline, with_axes_first, with_axes_named
 from search_spaces.structure.taps import with_taps
 from search_spaces.structure.unit_rows import with_unit_rows
@@ -33,15 +41,12 @@ from search_spaces.workloads.dtypes import accumulator_of
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import (
     Access,
-    Apply,
     Expression,
     why_not_sliced,
 )
 from search_spaces.workloads.expressions.walking import accesses, variables
-from search_spaces.workloads.workload import Axis, Stage, Workload
+from search_spaces.workloads.workload import Axis, Workload
 
-# Positions along k are compared in float32, which represents integers up to here.
-_MAX_K = 2**24
 # Operands that a condition leaves out, although no index leaves its tensor.
 BY_CONDITION = (*MULTIPLIED, "int8")
 # Longer tiles along an axis of a set gain nothing.
@@ -53,21 +58,13 @@ SHORT_AXIS = 16
 
 
 @dataclass(frozen=True)
-class Product:
-    """stage[…] = sum over k of a · b: `a` has the rows of the sum, `b` its columns."""
-
-    stage: str
-    a: Expression
-    b: Expression
-
-
-@dataclass(frozen=True)
 class Contraction:
     """Sums of products over one set of axes, then pointwise stages, some of which are outputs.
 
     `axes` are those of every stage, outermost first; `rows`, `columns` and `reduced` are in order, too, and tiles lie
     along `m`, `n` and `k`, one of each. `results` are the outputs, each with everything inlined but the products.
-    `workload` has these axes, under its own names.
+    `workload` has these axes, under its own names. `cuts`: an axis, and the number of places at which data cuts it
+    (see `structure.segmented`): no tile goes over one of them.
     """
 
     workload: Workload
@@ -81,6 +78,7 @@ class Contraction:
     dots: tuple[Product, ...]
     dtype: str
     results: tuple[tuple[str, Expression], ...]
+    cuts: tuple[str, int] = ("", 0)
 
     @property
     def around(self) -> tuple[Axis, ...]:
@@ -117,12 +115,24 @@ class Contraction:
 
     @property
     def multiplies_tensors(self) -> bool:
-        """True for one dot of two tensors."""
-        return len(self.dots) == 1 and not any(is_computed(e) for side in self.operands for e in side)
+        """True for one dot of two tensors as stored, all of whose sums stay in its accumulator."""
+        types = {t.name: t.dtype for t in self.workload.inputs}
+        stored = [types[e.tensor] for side in self.operands for e in side if isinstance(e, Access)]
+        alike = stored == [self.dtype] * sum(map(len, self.operands))
+        return len(self.dots) == 1 and alike and not self.is_scaled
+
+    @property
+    def is_scaled(self) -> bool:
+        """True if dots are scaled before they are added up."""
+        return any(d.scale for d in self.dots)
+
+    def is_scaled_along(self, axis: Axis) -> bool:
+        """True if what scales dots depends on a reduced axis."""
+        return any(d.scale and axis.name in variables(d.scale) for d in self.dots)
 
     def ends_with(self, axis: Axis) -> bool:
         """True if operands are 0 beyond the end of a reduced axis: outside of their tensors, or by a condition."""
-        if self.dtype in BY_CONDITION and axis.extent < _MAX_K:
+        if self.dtype in BY_CONDITION and axis.extent < MAX_K:
             return True
         return self.ends_at_zeros(axis)
 
@@ -188,7 +198,7 @@ class Contraction:
         """The contraction with rows and columns exchanged, unless outputs have m before n already."""
         if self.is_row_major:
             return self
-        dots = tuple(Product(d.stage, d.b, d.a) for d in self.dots)
+        dots = tuple(d.swapped for d in self.dots)
         return replace(self, rows=self.columns, columns=self.rows, m=self.n, n=self.m, dots=dots)
 
     @property
@@ -246,25 +256,10 @@ def matrix_product(workload: Workload) -> Contraction | None:
 def accumulator_dtype(form: Contraction) -> str:
     """Element type in which products are summed: float32, or int32 for integers.
 
-    The epilogue computes in float32. Without one, int32 sums are stored to an int32 output unchanged.
+    The epilogue computes in float32, and so do scales. Without either, int32 sums are stored to an int32 output
+    unchanged.
     """
-    return accumulator_of(form.dtype)
-
-
-def multiplied(workload: Workload) -> dict[str, str]:
-    """The stages that dot units can compute, each with the element type of its operands.
-
-    They are sums of products of two tensors; in a contraction also of values computed from tensors, and in a chain of
-    values computed from folds.
-    """
-    dtypes = {t.name: t.dtype for t in workload.inputs} | {s.name: s.dtype for s in workload.stages}
-    plain = {s.name: dtypes[accesses(s.expression)[0].tensor] for s in workload.stages if s.is_contraction}
-    form = contraction(workload)
-    folds = {s.name for s in workload.stages if s.reduction}
-    chained = [s for s in workload.stages if folds & {a.tensor for f in s.factors for a in accesses(f)}]
-    types = {s.name: {element_type(f, dtypes) for f in s.factors} for s in chained}
-    of_chains = {name: (t.pop() or "float32") if len(t) == 1 else "float32" for name, t in types.items()}
-    return of_chains | plain | ({d.stage: form.dtype for d in form.dots} if form else {})
+    return "float32" if form.is_scaled else accumulator_of(form.dtype)
 
 
 def _found(workload: Workload, rounded: bool) -> Contraction | None:
@@ -277,21 +272,26 @@ def _found(workload: Workload, rounded: bool) -> Contraction | None:
     same = all(s.axes == axes and s.reduction == reduction for s in sums) and all(s.axes == axes for s in rest.values())
     if not same or reduction.operator != "sum" or len(axes) < 2:
         return None
-    dots = tuple(d for s in sums if (d := _product(s, axes, reduction.axes)))
+    dots = tuple(d for s in sums if (d := product_of(s, axes, reduction.axes)))
     dtypes = {t.name: t.dtype for t in workload.inputs}
-    if len(dots) != len(sums) or any(a.tensor not in dtypes for d in dots for a in _read(d)):
+    if len(dots) != len(sums) or any(a.tensor not in dtypes for d in dots for a in d.read):
         return None
     classes = {(_of(d.a, axes), _of(d.b, axes)) for d in dots}
-    operand = _operand_type(workload, dots, dtypes, rounded)
     own = tuple(axis_index(x.name) for x in axes)
     results = tuple((name, inline(Access(name, own), rest)) for name in workload.output_names)
     products = {d.stage for d in dots}
     depends = all({a.tensor for a in accesses(e)} & products for _, e in results)
-    if len(classes) != 1 or operand is None or not depends:
+    if len(classes) != 1 or not depends:
         return None
     ((of_a, of_b),) = classes
     rows, columns = (tuple(x for x in one if x not in two) for one, two in ((of_a, of_b), (of_b, of_a)))
-    tiled = _tiled(workload, rows, columns, reduction.axes, [a for d in dots for a in _read(d)])
+    tiled = _tiled(workload, rows, columns, reduction.axes, [a for d in dots for a in d.read])
+    dots = without_scales(dots, reduction.axes, tiled[2], dtypes) if rounded else dots
+    operand = operands_in(dots, reduction.axes, dtypes, rounded)
+    if operand is None:
+        return None
+    dots = tuple(converted(d, operand, dtypes) for d in dots) if rounded else dots
+    dots, results = with_last_scales(dots, reduction.axes, results)
     found = Contraction(workload, axes, rows, columns, reduction.axes, *tiled, dots, operand, results)
     return found if found.ends_with(found.k) else None
 
@@ -301,26 +301,6 @@ def _reads_stages_in_place(workload: Workload) -> bool:
     own = {s.name: tuple(axis_index(x.name) for x in s.axes) for s in workload.stages}
     read = (a for s in workload.stages for a in accesses(s.expression) if a.tensor in own)
     return all(a.fill is None and a.index == own[a.tensor] for a in read)
-
-
-def _product(stage: Stage, axes: tuple[Axis, ...], reduced: tuple[Axis, ...]) -> Product | None:
-    """The stage as a sum of products of rows and columns, in either order of factors; the last axis is a column's."""
-    match stage.expression:
-        case Apply("mul", (a, b)):
-            pass
-        case _:
-            return None
-    of_a, of_b = ({x.name for x in (*axes, *reduced)} & variables(e) for e in (a, b))
-    own = [x.name for x in axes if x.name in of_a ^ of_b]
-    summed_in_both = {x.name for x in reduced} <= of_a & of_b
-    known = variables(a) | variables(b) <= of_a | of_b
-    if not (known and summed_in_both and {*own} & of_a and {*own} & of_b):
-        return None
-    return Product(stage.name, a, b) if own[-1] in of_b else Product(stage.name, b, a)
-
-
-def _read(dot: Product) -> tuple[Access, ...]:
-    return (*accesses(dot.a), *accesses(dot.b))
 
 
 def _of(operand: Expression, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
@@ -368,17 +348,3 @@ def _adjacent(workload: Workload, read: Sequence[Access]) -> set[str]:
         for axis, step in index.terms
         if step * stride == 1
     }
-
-
-def _operand_type(workload: Workload, dots: Sequence[Product], dtypes: dict[str, str], rounded: bool) -> str | None:
-    """The element type of all operands; None if dot units would round them differently than the workload."""
-    (first, *others) = dots
-    if not others and isinstance(first.a, Access) and isinstance(first.b, Access):
-        loaded = {dtypes[first.a.tensor], dtypes[first.b.tensor]}
-        return loaded.pop() if len(loaded) == 1 else None
-    types = {element_type(e, dtypes) for d in dots for e in (d.a, d.b)}
-    if not rounded:
-        return "float32" if None not in types else None
-    reduced = next(s.reduction for s in workload.stages if s.name == first.stage)
-    assert reduced is not None
-    return types.pop() if len(types) == 1 and all(x.extent < _MAX_K for x in reduced.axes) else None

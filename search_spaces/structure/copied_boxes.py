@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Position
+from search_spaces.workloads.expressions.expression import Access, Expression, LookUp, Position
 from search_spaces.workloads.expressions.walking import accesses, distinct
 
 # A box has at most so many times the elements that the tensors have: further apart, nothing would be copied once.
@@ -50,7 +50,7 @@ def read_of_box(form: Contraction, operand: Expression, name: str) -> Access:
 def why_no_box(form: Contraction, operand: Expression) -> str | None:
     """Reason that the operand is not copied to a box, or None."""
     parts = distinct(operand)
-    if any(isinstance(e, Gather) for e in parts):
+    if any(isinstance(e, LookUp) for e in parts):
         return "an operand depends on data as indices"
     if not accesses(operand):
         return "an operand reads no tensor"

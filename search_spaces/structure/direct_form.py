@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import lru_cache
 
 from search_spaces.errors import UnmatchedError
-from search_spaces.structure.contraction import Contraction, Product, contraction
+from search_spaces.structure.contraction import Contraction, contraction
 from search_spaces.structure.copied_boxes import box_of, in_place, read_of_box, why_no_box
 from search_spaces.structure.operand_types import MULTIPLIED
 from search_spaces.structure.taps import with_taps
-from search_spaces.workloads.expressions.expression import Gather, why_not_sliced
+from search_spaces.workloads.expressions.expression import LookUp, why_not_sliced
 from search_spaces.workloads.expressions.walking import accesses, distinct
 from search_spaces.workloads.strides import dense_strides
 from search_spaces.workloads.workload import Axis, Workload
@@ -60,7 +60,7 @@ def _oriented(form: Contraction) -> Contraction:
     """The contraction with the operand whose panels have fewer elements for each of its tensor's as columns."""
     form = form.row_major
     (dot,) = form.dots
-    exchanged = (Product(dot.stage, dot.b, dot.a),)
+    exchanged = (dot.swapped,)
     other = replace(form, rows=form.columns, columns=form.rows, m=form.n, n=form.m, dots=exchanged)
     return other if _unfolded(other) < _unfolded(form) else form
 
@@ -78,12 +78,12 @@ def _unfolded(form: Contraction) -> float:
 def _check(form: Contraction) -> None:
     """Raise UnmatchedError for operands and epilogues that are not read by slices."""
     ((a,), (b,)) = form.operands
-    gathered = any(isinstance(e, Gather) for _, result in form.results for e in distinct(result))
+    gathered = any(isinstance(e, LookUp) for _, result in form.results for e in distinct(result))
     if gathered or not form.has_plain_epilogue:
         raise UnmatchedError("its epilogue reads shifted or gathered elements")
     if _unfolded(form) > _MOST_UNFOLDED:
         raise UnmatchedError("both operands are shifted: panels would be an image for every tap")
-    if any(isinstance(e, Gather) for e in distinct(b)):
+    if any(isinstance(e, LookUp) for e in distinct(b)):
         raise UnmatchedError("its columns are gathered")
     if not in_place(a) and (reason := why_no_box(form, a)):
         raise UnmatchedError(reason)

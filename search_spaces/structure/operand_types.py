@@ -1,18 +1,24 @@
-"""Element types of operands of dots: the narrowest that represents all values of one, computed or not."""
+"""Element types of operands of dots: those that represent all values of one, computed or not.
+
+x[m, k] * q[k, n]      of bfloat16 x and int8 q: bfloat16 has 8 bits of significand, and holds both
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 
-from search_spaces.workloads.dtypes import round_to
+from search_spaces.workloads.dtypes import holds, holds_integers, is_float, round_to
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.whole_numbers import whole_numbers
 
-# Operand types of dots with prologues.
-MULTIPLIED = ("float32", "float16", "bfloat16")
+# Operand types of dots with prologues, those that dot units multiply fastest first.
+MULTIPLIED = ("float16", "bfloat16", "float32")
 # Operators whose values are among those of their operands, up to the sign.
-_CHOOSING = frozenset({"maximum", "minimum", "neg", "abs"})
+_CHOOSING = frozenset({"maximum", "minimum", "neg", "abs", "where"})
 
 
 def is_computed(operand: Expression) -> bool:
@@ -20,29 +26,41 @@ def is_computed(operand: Expression) -> bool:
     return not isinstance(operand, Access)
 
 
-def element_type(expression: Expression, dtypes: dict[str, str]) -> str | None:
-    """The narrowest of float32, float16 and bfloat16 that represents every value of the expression.
+def operand_type(operands: Iterable[Expression], dtypes: Mapping[str, str]) -> str | None:
+    """The first of `MULTIPLIED` that represents every value of every operand; None for values of integers.
 
-    None for integers, booleans and 8-bit floats, which dots with prologues do not multiply. `dtypes` are those of the
-    inputs.
+    `dtypes` are those of the inputs.
     """
-    match expression:
-        case Access(tensor) | Gather(tensor):
-            return dtypes[tensor] if dtypes[tensor] in MULTIPLIED else None
-        case Apply() if is_integral(expression):
-            return None
+    held = [holding(e, dtypes) for e in operands]
+    return next((x for x in MULTIPLIED if all(x in types for types in held)), None)
+
+
+def holding(e: Expression, dtypes: Mapping[str, str]) -> tuple[str, ...]:
+    """The types of `MULTIPLIED` that represent every value of an expression; () for values of integers."""
+    if is_integral(e):
+        return ()
+    if whole := whole_numbers(e, dtypes):
+        return tuple(x for x in MULTIPLIED if holds_integers(x, max(map(abs, whole))))
+    match e:
+        case Literal(value):
+            return tuple(x for x in MULTIPLIED if _is_of(x, value))
+        case Access(tensor, _, fill) if is_float(dtypes[tensor]):
+            return tuple(x for x in MULTIPLIED if holds(x, dtypes[tensor]) and _is_of(x, fill or 0.0))
+        case Gather(tensor) if is_float(dtypes[tensor]):
+            # Elements that are not there are NaN, which all of them have.
+            return tuple(x for x in MULTIPLIED if holds(x, dtypes[tensor]))
         case Apply(operator) if operator in ROUNDINGS:
-            return ROUNDINGS[operator] if ROUNDINGS[operator] in MULTIPLIED else None
-        case Apply(operator, arguments) if operator in (*_CHOOSING, "where"):
-            chosen = arguments[1:] if operator == "where" else arguments
-            types = {element_type(a, dtypes) for a in chosen if not isinstance(a, Literal)}
-            narrow = types.pop() if len(types) == 1 else None
-            literals = [a.value for a in chosen if isinstance(a, Literal)]
-            return narrow if narrow and all(_holds(narrow, v) for v in literals) else "float32"
+            return tuple(x for x in MULTIPLIED if holds(x, ROUNDINGS[operator]))
+        case Apply(operator, arguments) if operator in _CHOOSING:
+            chosen = [holding(a, dtypes) for a in (arguments[1:] if operator == "where" else arguments)]
+            return tuple(x for x in MULTIPLIED if all(x in types for types in chosen))
         case _:
-            return "float32"
+            return ("float32",)
 
 
-def _holds(dtype: str, value: float) -> bool:
+def _is_of(element: str, value: float) -> bool:
+    # A number is read as a float32.
+    if element == "float32":
+        return True
     with np.errstate(over="ignore"):
-        return float(round_to(np.array([value], np.float32), dtype)[0]) == value
+        return float(round_to(np.array([value], np.float32), element)[0]) == value

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Position
+from search_spaces.workloads.expressions.expression import Access, Expression, LookUp, Position
 from search_spaces.workloads.expressions.walking import accesses, distinct, rewritten, variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor, Workload
@@ -64,7 +64,7 @@ def _channels(workload: Workload, axis: Axis, least: int) -> int:
 
 def _is_value(workload: Workload, axis: Axis) -> bool:
     """True if positions of the axis are values, or indices of a gather."""
-    parts = (e for s in workload.stages for e in distinct(s.expression) if isinstance(e, Gather | Position))
+    parts = (e for s in workload.stages for e in distinct(s.expression) if isinstance(e, LookUp | Position))
     return any(axis.name in variables(e) for e in parts)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather
-from search_spaces.workloads.expressions.walking import accesses, rewritten, variables
+from search_spaces.workloads.expressions.walking import accesses, rewritten, segments, variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
@@ -22,7 +22,7 @@ def with_unit_rows(workload: Workload) -> Workload | None:
     """
     read = [a for s in workload.stages for a in _vector(s)]
     vectors = {a.tensor for a in read} & {t.name for t in workload.inputs}
-    if not vectors:
+    if not vectors or vectors & {e.tensor for s in workload.stages for e in segments(s.expression)}:
         return None
     row = Axis(Names({x.name for s in workload.stages for x in s.loops}).fresh("m"), 1)
     batch = {v for a in read for v in variables(a)}

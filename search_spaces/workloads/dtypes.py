@@ -17,21 +17,26 @@ from search_spaces.errors import InputError, unknown_name
 
 @dataclass(frozen=True)
 class DType:
-    """An element type. `epsilon` is the distance from 1 to the next representable number; 0 for exact integers."""
+    """An element type. `epsilon` is the distance from 1 to the next representable number; 0 for exact integers.
+
+    `least` and `largest` are the positive finite numbers next to 0 and to infinity; 0 for integers.
+    """
 
     name: str
     bytes: int
     epsilon: float
     short: str
     kind: Literal["float", "integer", "boolean"] = "float"
+    least: float = 0.0
+    largest: float = 0.0
 
 
 _DTYPES = (
-    DType("float32", 4, 2.0**-23, "f32"),
-    DType("float16", 2, 2.0**-10, "f16"),
-    DType("bfloat16", 2, 2.0**-7, "bf16"),
-    DType("float8_e4m3fn", 1, 2.0**-3, "e4m3"),
-    DType("float8_e5m2", 1, 2.0**-2, "e5m2"),
+    DType("float32", 4, 2.0**-23, "f32", least=2.0**-149, largest=(2 - 2.0**-23) * 2.0**127),
+    DType("float16", 2, 2.0**-10, "f16", least=2.0**-24, largest=65504.0),
+    DType("bfloat16", 2, 2.0**-7, "bf16", least=2.0**-133, largest=(2 - 2.0**-7) * 2.0**127),
+    DType("float8_e4m3fn", 1, 2.0**-3, "e4m3", least=2.0**-9, largest=448.0),
+    DType("float8_e5m2", 1, 2.0**-2, "e5m2", least=2.0**-16, largest=57344.0),
     DType("int8", 1, 0.0, "i8", "integer"),
     DType("int32", 4, 0.0, "i32", "integer"),
     DType("int64", 8, 0.0, "i64", "integer"),
@@ -67,6 +72,17 @@ def is_integer(name: str) -> bool:
 def is_float(name: str) -> bool:
     """True for an element type of floating-point numbers."""
     return dtype(name).kind == "float"
+
+
+def holds(name: str, other: str) -> bool:
+    """True if an element type of floating-point numbers represents every value of another one, exactly."""
+    wide, narrow = dtype(name), dtype(other)
+    return wide.epsilon <= narrow.epsilon and wide.least <= narrow.least and wide.largest >= narrow.largest
+
+
+def holds_integers(name: str, largest: int) -> bool:
+    """True if an element type of floating-point numbers represents every integer up to this one, of either sign."""
+    return largest <= 2 / dtype(name).epsilon and largest <= dtype(name).largest
 
 
 def check_float(name: str) -> None:

@@ -84,7 +84,7 @@ class _Proof:
 
     def depends(self, expression: ex.Expression) -> bool:
         """True if the expression uses any element of the inputs."""
-        read = {e.tensor for e in distinct(expression) if isinstance(e, ex.Access | ex.Gather)}
+        read = {e.tensor for e in distinct(expression) if isinstance(e, ex.Access | ex.LookUp)}
         return any(
             name in self.inputs or (name in self.stages and self.depends(self.stages[name].expression)) for name in read
         )

@@ -43,7 +43,7 @@ class Scan:
         if len(self.combine) != len(self.members):
             raise InputError(f"a scan of {len(self.members)} stages combines {len(self.combine)} values")
         for e in (e for c in self.combine for e in walk(c)):
-            if isinstance(e, ex.Gather | ex.Position) or (isinstance(e, Access) and not self._is_operand(e)):
+            if isinstance(e, ex.LookUp | ex.Position) or (isinstance(e, Access) and not self._is_operand(e)):
                 raise InputError(f"a scan of {list(self.members)} combines {ex.to_text(e)}; expected its own values")
 
     def _is_operand(self, access: Access) -> bool:

@@ -32,7 +32,7 @@ from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.constants import with_constants_computed
 from search_spaces.workloads.expressions.kinds import check_kinds, is_integral
-from search_spaces.workloads.expressions.walking import accesses, affine_forms, distinct, gathers, variables
+from search_spaces.workloads.expressions.walking import accesses, affine_forms, distinct, gathers, segments, variables
 from search_spaces.workloads.scanned_stages import check_scans, scan_text
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.stages import (
@@ -193,10 +193,21 @@ class Workload:
             for at, size in zip(gather.index, known[gather.tensor], strict=True):
                 if isinstance(at, Affine):
                     check_index(gather, at, size, stage)
+        for segment in segments(stage.expression):
+            self._check_segment(stage, segment)
         unknown = {v for form in affine_forms(stage.expression) for v, _ in form.terms} - stage.extents.keys()
         if unknown:
             raise InputError(
                 f"{ex.to_text(stage.expression)} uses {sorted(unknown)}, which is no axis of {stage.name!r}"
+            )
+
+    def _check_segment(self, stage: Stage, segment: ex.Segment) -> None:
+        """Raise InputError unless the ends of segments are a dense 1-D input of integers."""
+        ends = next((t for t in self.inputs if t.name == segment.tensor), None)
+        if ends is None or not is_integer(ends.dtype) or ends.shape != (segment.size,) or ends.strides is not None:
+            raise InputError(
+                f"stage {stage.name!r}: {ex.to_text(segment)}; expected a dense 1-D input of {segment.size} integers"
+                f" among {sorted(t.name for t in self.inputs)}"
             )
 
     @cached_property
@@ -208,9 +219,10 @@ class Workload:
 
     @property
     def contracted(self) -> tuple[str, ...]:
-        """The element types of the operands of contractions, in order."""
+        """The element types of the operands of contractions, in order, where both are of one type."""
         dtypes = {t.name: t.dtype for t in self.inputs} | {s.name: s.dtype for s in self.stages}
-        return tuple(dtypes[a.tensor] for s in self.stages if s.is_contraction for a in accesses(s.expression))
+        pairs = [[dtypes[a.tensor] for a in accesses(s.expression)] for s in self.stages if s.is_contraction]
+        return tuple(d for pair in pairs if len({*pair}) == 1 for d in pair)
 
     @cached_property
     def flops(self) -> int:
@@ -224,7 +236,7 @@ class Workload:
 
     def _looked_up_bytes(self, tensor: Tensor) -> int:
         """The bytes of as many elements as are gathered; all of them where the tensor is also read as a whole."""
-        if any(a.tensor == tensor.name for s in self.stages for a in accesses(s.expression)):
+        if any(tensor.name in (*s.read_elements, *(e.tensor for e in segments(s.expression))) for s in self.stages):
             return tensor.bytes
         found = sum(
             math.prod(s.extents[v] for v in variables(g))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import warnings
@@ -18,7 +19,11 @@ from tuning_logs import Certificate, TuningLog
 from tuning_logs.certificate import Pairs, Ratio
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "trust.md"
-WHOLE = certificate(library=pairs("library", 1.5, 1.4, 1.6), itself=pairs("itself", 1.0, 0.99, 1.01))
+WHOLE = certificate(
+    library=pairs("library", 1.5, 1.4, 1.6),
+    itself=pairs("itself", 1.0, 0.99, 1.01),
+    calibration=pairs("89abcdef01234567", 3.0, 2.9, 3.1),
+)
 
 
 def test_rounds_are_told_apart_by_who_ran_first() -> None:
@@ -44,6 +49,12 @@ def test_a_certificate_survives_its_json_form_within_its_record(given: Certifica
     log = TuningLog(tmp_path / "tuning.jsonl")
     log.append(certified(record(), given), record(32))
     assert [r.measurement.certificate for r in log] == [given, None]
+
+
+def test_a_certificate_of_an_earlier_version_has_no_calibration() -> None:
+    data = WHOLE.to_json()
+    del data["calibration"]
+    assert Certificate.from_json(data) == dataclasses.replace(WHOLE, calibration=None)
 
 
 def test_a_forged_certificate_costs_its_own_line_alone(tmp_path: Path) -> None:

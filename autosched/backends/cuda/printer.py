@@ -44,6 +44,7 @@ from search_spaces.programs.statements import (
     Gather,
     If,
     Interleave,
+    Let,
     Load,
     Map,
     Position,
@@ -218,6 +219,8 @@ class KernelPrinter:
                 self._arithmetic.maps(maps)
                 for statement in maps:
                     self.products.printed(statement, self)
+        for _ in (s for s in body if isinstance(s, Let)):
+            self.block.close()
 
     def print(self, statement: Statement) -> None:
         """Print a statement and those nested in it."""
@@ -262,6 +265,8 @@ class KernelPrinter:
                 self._for(statement)
             case If():
                 self._if(statement)
+            case Let():
+                self._let(statement)
         self.products.printed(statement, self)
 
     def _for(self, s: For) -> None:
@@ -345,6 +350,13 @@ class KernelPrinter:
     def _first_and_end(self, s: For) -> tuple[str, str]:
         """The first iteration of a loop in a block, and the one after the last."""
         return stream_iterations(self.kernel.grid, s.variable) or first_and_end(s, self.indexing)
+
+    def _let(self, s: Let) -> None:
+        """Begin the part of a body in which the variable is known."""
+        value = self.tiles[s.src].element({})
+        bound = f"{value} < 0 ? 0 : {value} < {s.extent} ? int({value}) : {s.extent - 1}"
+        self.block.write(f"const int {self.indexing.variable(s.variable)} = {bound};")
+        self.block.open("", s.variable)
 
     def _if(self, s: If) -> None:
         if self.indexing.extents[s.variable] == 1:

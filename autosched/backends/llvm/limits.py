@@ -6,7 +6,7 @@ from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import USUAL, Distinguished, Offers, Resources
 from search_spaces.scheduling import has_dots
-from search_spaces.workloads.dtypes import DTYPES, FLOAT8, is_float
+from search_spaces.workloads.dtypes import DTYPES, is_float
 
 
 class LlvmLimits:
@@ -16,7 +16,7 @@ class LlvmLimits:
         return USUAL
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
-        allowed = [name for name in DTYPES if is_float(name) and name not in FLOAT8]
+        allowed = [name for name in DTYPES if is_float(name)]
         for dtype in workload.contracted:
             if dtype not in allowed and has_dots(workload):
                 return f"products of {dtype}; contractions for CPUs take those of {', '.join(allowed)}"

@@ -29,6 +29,7 @@ from search_spaces.programs.statements import (
     Gather,
     If,
     Interleave,
+    Let,
     Load,
     Map,
     Position,
@@ -110,6 +111,8 @@ class KernelPrinter:
     def _print_body(self, body: tuple[Statement, ...]) -> None:
         for statement in body:
             self.print(statement)
+        for _ in (s for s in body if isinstance(s, Let)):
+            self.block.close()
 
     def print(self, statement: Statement) -> None:
         match statement:
@@ -147,6 +150,8 @@ class KernelPrinter:
                 self._for(statement)
             case If():
                 self._if(statement)
+            case Let():
+                self._let(statement)
 
     # Positions and views
 
@@ -286,6 +291,13 @@ class KernelPrinter:
             name = self.tiles.name(tile.name)
             zero = constant(0, tile.dtype)
             self.block.write(f"{name} = {name} + {zero}  # Triton fails where the loop's result has several readers.")
+
+    def _let(self, s: Let) -> None:
+        """Begin the part of a body in which the variable is known."""
+        value = self.tiles.operand(self.tiles[s.src], (), "int64")
+        name = self.indexing.variable(s.variable)
+        self.block.write(f"{name} = tl.minimum(tl.maximum({value}, 0), {s.extent - 1}).to(tl.int32)")
+        self.block.open("", s.variable)
 
     def _if(self, s: If) -> None:
         if self._extents[s.variable] == 1:

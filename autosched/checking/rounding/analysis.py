@@ -25,14 +25,15 @@ A look-up with such an index may yield anything: its error is infinite, which me
 roundings that a workload asks for are not in the exact value; half a unit in the last place of the narrower type is in
 the error, so that programs that keep more precision are right, too.
 
-Sums of products of 8-bit floats stay in the accumulators of tensor cores for L products: 128, or all K where that is
-allowed ("fast"). One instruction adds 32 products to an accumulator: all are truncated to multiples of w = 2^-13 of the
-power of two below the largest (DeepSeek-V3 Technical Report, 2024, section 3.3.2, calls that 14 bits; Zhang et al.,
-"SageAttention2", 2024, section 3.3). With P the mean square of a partial sum, w has a mean square of 2^-26 P / 2, since
-rounding down to powers of two halves squares on average. Truncation takes between 0 and w off each of L products: a
-variance of w^2 / 3 each, and w / 2 in the direction of the sum for as many as outweigh those of the other sign, about
-|s| / rms(t) for a sum s of terms t; and it takes w / 2 off the accumulator L / 32 times. A sum of L of the terms has a
-mean square s^2 of q = Q L / K times r = 1 + L S^2 / (K Q), and its partial sums have half of that. K / L such sums have
+Sums of products of 8-bit floats stay in the accumulators of tensor cores for L products: 128, also where scales follow
+each sum, or all K where that is allowed ("fast"). One instruction adds 32 products to an accumulator: all are truncated
+to multiples of w = 2^-13 of the power of two below the largest (DeepSeek-V3 Technical Report, 2024, section 3.3.2,
+calls that 14 bits; Zhang et al., "SageAttention2", 2024, section 3.3). With P the mean square of a partial sum, w has a
+mean square of 2^-26 P / 2, since rounding down to powers of two halves squares on average. Truncation takes between 0
+and w off each of L products: a variance of w^2 / 3 each, and w / 2 in the direction of the sum for as many as outweigh
+those of the other sign, about |s| / rms(t) for a sum s of terms t; and it takes w / 2 off the accumulator L / 32 times.
+A sum of L of the terms has a mean square s^2 of q = Q L / K times r = 1 + L S^2 / (K Q), and its partial sums have half
+of that. K / L such sums have
 
     error^2 = 2^-26 Q r / 4 (L (1 / 3 + r / 4) + (L / 64)^2)
 
@@ -48,8 +49,8 @@ from dataclasses import replace
 
 import torch
 
-from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products
-from autosched.checking.pieces import joined, pieces_of
+from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products
+from autosched.checking.pieces.pieces import joined, pieces_of
 from autosched.checking.reference import check_shapes, factors, held_exactly, literal, members, outside
 from autosched.checking.rounding.folds import (
     cut_to_tf32,
@@ -76,9 +77,19 @@ from search_spaces import Scan, Stage, Workload
 from search_spaces.scheduling import multiplied
 from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    Segment,
+)
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.scans import LEFT, RIGHT
 
 
@@ -92,9 +103,9 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
         OutOfMemoryError: the float64 values do not fit in memory.
     """
     check_shapes(workload, inputs)
-    pieces = pieces_of(workload)
+    pieces = pieces_of(workload, inputs)
     if pieces is not None:
-        made = [rounding_error(piece, inputs) for piece in pieces.workloads]
+        made = [rounding_error(part, read) for part, read in pieces.parts]
         exact, errors = (joined([[o[n] for o in outputs] for outputs in made], pieces) for n in (0, 1))
         return tuple(zip(exact, errors, strict=True))
     shapes = [t.shape for t in workload.inputs] + [s.shape for s in workload.stages]
@@ -158,7 +169,7 @@ def _in_memory(computed: RoundedValue, stage: Stage, workload: Workload) -> Roun
     if is_whole(computed):
         bits = computed.value.values.to(torch_dtype(stage.dtype)).to(torch.int64)
         return RoundedValue(Named(computed.value.axes, bits), computed.error)
-    exact = stage.is_contraction and is_integer(workload.contracted[0]) and is_integer(stage.dtype)
+    exact = stage.reduction is not None and _multiplies_integers(stage, workload) and is_integer(stage.dtype)
     return RoundedValue(computed.value, None) if exact else computed
 
 
@@ -178,17 +189,41 @@ def _stage(stage: Stage, known: Mapping[str, RoundedValue], workload: Workload) 
             # A dot truncates its operands, not what these are computed from.
             assert isinstance(stage.expression, Apply)
             terms = [cut_to_tf32(_expression(a, stage, known)) for a in stage.expression.arguments]
-        return sum_of(terms, kept, reduced)
-    if is_integer(workload.contracted[0]):
+        return sum_of(terms, kept, reduced, _chain(stage, workload))
+    if _multiplies_integers(stage, workload):
         exact = sum_of_products([t.value for t in terms], kept, reduced)
         return RoundedValue(exact, Named(exact.axes, exact.values.to(torch.float32).abs()))
     if workload.precision == "tf32":
         terms = [cut_to_tf32(t) for t in terms]
-    if workload.contracted[0] in FLOAT8:
-        count = math.prod(reduced.values())
-        promoted = is_promoted(workload.contracted[0], workload.precision)
-        return sum_of(terms, kept, reduced, min(count, FLOAT8_CHAIN) if promoted else count)
-    return sum_of(terms, kept, reduced)
+    return sum_of(terms, kept, reduced, _chain(stage, workload))
+
+
+def _dtypes(workload: Workload) -> dict[str, str]:
+    return {t.name: t.dtype for t in workload.inputs} | {s.name: s.dtype for s in workload.stages}
+
+
+def _multiplied_types(stage: Stage, workload: Workload) -> list[str]:
+    """The element types of the factors of a sum of products that have all summed axes: those of its dots."""
+    assert stage.reduction is not None
+    dtypes, summed = _dtypes(workload), {x.name for x in stage.reduction.axes}
+    found = [f for f in factors(stage.expression) if summed <= variables(f)]
+    return [dtypes[f.tensor] if isinstance(f, Access) else "float32" for f in found]
+
+
+def _multiplies_integers(stage: Stage, workload: Workload) -> bool:
+    """True if a sum of products of two tensors is exact."""
+    dtypes = _dtypes(workload)
+    return stage.is_contraction and all(is_integer(dtypes[a.tensor]) for a in accesses(stage.expression))
+
+
+def _chain(stage: Stage, workload: Workload) -> int:
+    """Products of 8-bit floats that are summed in a tensor core's accumulator; 0 of others."""
+    types = _multiplied_types(stage, workload)
+    if stage.reduction is None or len(types) < 2 or not {*types} <= {*FLOAT8}:
+        return 0
+    count = math.prod(x.extent for x in stage.reduction.axes)
+    promoted = any(is_promoted(x, workload.precision) for x in types)
+    return min(count, FLOAT8_CHAIN) if promoted else count
 
 
 def _scanned(group: Sequence[Stage], known: Mapping[str, RoundedValue], workload: Workload) -> dict[str, RoundedValue]:
@@ -240,6 +275,8 @@ def _expression(expression: Expression, stage: Stage, known: Mapping[str, Rounde
             return RoundedValue(literal(constant, device), error)
         case Integer(value):
             return RoundedValue(literal(value, next(iter(known.values())).value.values.device, torch.int64), None)
+        case Segment(tensor, position):
+            return _segment(tensor, position, stage, known)
         case Access() | Gather() | Position():
             exact = _leaf(expression, stage, known)
             return RoundedValue(Named(exact.value.axes, exact.value.values.to(torch.float64)), exact.error)
@@ -287,8 +324,23 @@ def _looked_up(
         stage.extents,
         known[tensor].outside,
     )
+    return _in_doubt(found, [i.error for i in at if isinstance(i, RoundedValue)])
+
+
+def _segment(
+    tensor: str, position: Affine | Expression, stage: Stage, known: Mapping[str, RoundedValue]
+) -> RoundedValue:
+    """The segment of a position, which is exact, unless the position is in doubt."""
+    at = (
+        _leaf(Position(position), stage, known) if isinstance(position, Affine) else _expression(position, stage, known)
+    )
+    return _in_doubt(segment_of(known[tensor].value.values, at.value), [at.error])
+
+
+def _in_doubt(found: Named, errors: Sequence[Named | None]) -> RoundedValue:
+    """A value that may be any where one of the errors of what it is found by is not 0."""
     error: torch.Tensor | None = None
-    for e in (i.error for i in at if isinstance(i, RoundedValue) and i.error is not None):
+    for e in (e for e in errors if e is not None):
         doubt = torch.where(e.aligned(found.axes) > 0, math.inf, 0.0)
         error = doubt if error is None else torch.maximum(error, doubt)
     return RoundedValue(found, None if error is None else Named(found.axes, error.expand(found.values.shape)))

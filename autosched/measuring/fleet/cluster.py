@@ -7,6 +7,7 @@ it. No task is retried and no actor restarted by Ray: the measurer decides what 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import logging
 import os
@@ -48,6 +49,8 @@ _ROOM_OF_CPU = 64
 _MOST_LOSSES = 3
 _ID_DIGITS = 6
 _LOOPBACK = "127.0.0.1"
+# Ray's own head starts in seconds, but on a busy machine took longer than the 30 s that Ray waits for it.
+_START_S = "120"
 # To connect to a machine that is there.
 _CONNECT_S = 5.0
 
@@ -61,15 +64,20 @@ def connect(address: str) -> None:
     if ray.is_initialized():
         _check_same(address, ray.get_runtime_context().gcs_address)
         return
+    if address.startswith("ray://") and importlib.util.find_spec("grpc") is None:
+        raise InputError(f"{address!r} is reached by Ray's client: pip install 'ray[client]'")
     _check_listening(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
         # Reachable from this machine alone, and by this user alone: as Ray does itself from 2.59 on.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", _START_S)
         quiet |= {"include_dashboard": False, "_node_ip_address": _LOOPBACK}
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
+        if address == "local":
+            raise InputError(f"Ray did not start here: {error}; on a busy machine try again once it is idle") from error
         raise InputError(
             f"no Ray cluster at {address!r}: {error}; start one with `ray start --head`, or give its address"
         ) from error
@@ -152,6 +160,10 @@ class RayPlace:
     room: int
     whole: bool
     answers: int = field(default=0, init=False)
+
+    @property
+    def name(self) -> str:
+        return self.slot.node.name
 
     def measure(self, search: str, task: str, schedules: str, seed: int, compiled: Packed | None) -> Future[str]:
         return self._counted(self.actor.measure.remote(search, task, schedules, seed, compiled))

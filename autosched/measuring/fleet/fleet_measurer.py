@@ -75,6 +75,7 @@ class FleetMeasurer:
         self._cards: Crew[Card, _Trial] = Crew()
         self._compilers: Crew[Compiler, _Compilation] = Crew()
         self._library_s: dict[str, float] = {}
+        self._losses: list[str] = []
         self._search = ""
         self._alone_since = time.monotonic()
         self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -100,6 +101,10 @@ class FleetMeasurer:
         with self._lock:
             return self._reservation.taken
 
+    @property
+    def losses(self) -> Sequence[str]:
+        return tuple(self._losses)
+
     def library_s(self, workload: Workload) -> float | None:
         return self._library_s.get(workload.key)
 
@@ -115,6 +120,7 @@ class FleetMeasurer:
             self._reservation.take()
         self._search = uuid.uuid4().hex
         self._library_s.clear()
+        self._losses.clear()
         try:
             yield
         finally:
@@ -287,6 +293,7 @@ class FleetMeasurer:
         why = self._roster.why_lost(error) if error is not None else None
         if why is None:
             raise error or AssertionError("a place is lost without an error")
+        self._losses.append(f"{place.name}: {why}")
         guilty = crew.leave(place)
         self._roster.lost(place)
         if crew is self._compilers and not crew.places:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
@@ -19,6 +21,8 @@ from tuning_logs import Measurement
 # A node imports PyTorch, or starts a card's processes, within this time, or is said to be silent.
 _SILENT_S = 90.0
 _POLL_S = 0.1
+# What it waits for is said again after so long.
+_AGAIN_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -67,22 +71,30 @@ def _why_unknown(survey: Future[str] | None, asked: bool) -> str:
     return f"silent for {_SILENT_S:.0f} s" if survey is None else last_line(survey.exception() or AssertionError())
 
 
-def check(address: str, target: Target, node: str = LOCATION) -> Iterator[CardStatus]:
-    """Measure one small product on every card of a target, one after the other.
+def check(
+    address: str, target: Target, node: str = LOCATION, waiting: Callable[[str], None] = lambda _: None
+) -> Iterator[CardStatus]:
+    """Measure one small product on every card of a target, one after the other; `waiting` gets what it waits for.
 
     Raises:
         InputError: there is no cluster.
         TargetUnavailableError: no node has such a card.
     """
     connect(address)
+    waiting("for the nodes' devices and code, for which each imports PyTorch")
     roster = RayRoster(target, node)
     op = ops.matmul(256, 256, 256, dtype="float32" if target.kind == "cpu" else "float16")
-    schedules = spaces.build(op, target).seeds()[:1]
-    end, left = time.monotonic() + _SILENT_S, roster.cards
+    space = spaces.build(op, target)
+    schedules = list(itertools.islice(itertools.chain(space.seeds(), space), 1))
+    end, left, said = time.monotonic() + _SILENT_S, roster.cards, -math.inf
     try:
         while left and time.monotonic() < end:
+            if time.monotonic() > said + _AGAIN_S:
+                said = time.monotonic()
+                waiting(f"for {left} of {roster.cards} cards: {roster.complaints}")
             for card in roster.joined()[0]:
                 left -= 1
+                waiting("for the measurement of a card")
                 yield _measured(roster, card, op, schedules)
             time.sleep(_POLL_S)
         for _ in range(left):

@@ -13,8 +13,9 @@ from typing import Any
 from autosched.backends.backend import Artefact
 from autosched.machine.policies import POLICIES, Policy
 from search_spaces import DataError, Schedule, Workload
-from search_spaces.parsed_json import array, members, parsed, text
+from search_spaces.parsed_json import array, members, number, parsed, text
 from tuning_logs import CompileFacts, Measurement
+from tuning_logs.times import LONGEST_S, SHORTEST_S
 
 # The text of an artefact, and its binaries.
 Packed = tuple[str, tuple[bytes, ...]]
@@ -64,7 +65,10 @@ class Answer:
         """Raises DataError."""
         given = members(parsed(message), "answer", ("measurements", "library_s", "unfit"))
         measured = tuple(Measurement.from_json(m) for m in array(given["measurements"], "measurements"))
-        return Answer(measured, given["library_s"], text(given["unfit"], "unfit"))
+        library_s = given["library_s"]
+        if library_s is not None:
+            library_s = number(library_s, "library_s", SHORTEST_S, LONGEST_S)
+        return Answer(measured, library_s, text(given["unfit"], "unfit"))
 
 
 def packed(artefact: Artefact) -> Packed:

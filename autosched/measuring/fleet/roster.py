@@ -13,6 +13,11 @@ from tuning_logs import Versions
 class Card(Place, Protocol):
     """A card that measures: `actors.CardActor`, from afar. Futures raise what `Roster.why_lost` explains."""
 
+    @property
+    def name(self) -> str:
+        """The name of its node."""
+        ...
+
     def measure(self, search: str, task: str, schedules: str, seed: int, compiled: Packed | None) -> Future[str]: ...
 
     def hold_finals(self, search: str, task: str, schedules: str, rounds: int, seed: int) -> Future[str]: ...
@@ -22,6 +27,9 @@ class Card(Place, Protocol):
 
 class Compiler(Place, Protocol):
     """A node that compiles: `actors.CompileActor`, from afar."""
+
+    @property
+    def name(self) -> str: ...
 
     def compile(self, task: str, schedules: str) -> Future[tuple[str, Packed | None]]: ...
 

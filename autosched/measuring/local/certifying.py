@@ -30,7 +30,7 @@ class Session:
     """The session of finals: the device, and jobs for its measuring worker.
 
     `cores` are those of the worker on a CPU, `uuid` is a card's. `examine` returns a failed measurement for a kernel
-    that is not right.
+    that is not right. `calibration` is the device's calibration kernel, compiled; None where there is none.
     """
 
     target: Target
@@ -40,6 +40,7 @@ class Session:
     contest: Callable[[Contest], Standings]
     examine: Callable[[Examination], Results | Measurement]
     state: Callable[[], DeviceState | None]
+    calibration: Callable[[], Trial | None]
 
 
 def certified(
@@ -69,8 +70,10 @@ def certified(
     second = finals.runner_up
     runner_up = None
     if second is not None:
-        name = trials[second].compiled.facts.source or trials[second].schedule.key
+        name = _fingerprint(trials[second])
         runner_up = paired(name, trials[second], statistics.median(finals.latencies_s[second]))
+    itself = paired("itself", winner, latency_s)
+    calibration = session.calibration()
     certificate = Certificate(
         workload=winner.task.workload.key,
         schedule=winner.schedule.key,
@@ -80,13 +83,19 @@ def certified(
         unix_s=time.time(),
         library=_pairs("library", match.latencies_s[0], match.library_s, match) if match.library_s else None,
         runner_up=runner_up,
-        itself=paired("itself", winner, latency_s),
+        itself=itself,
         results=results,
         device=_device(session, states),
         versions=session.versions,
+        # Its calls are short: the winner's decide whether there is time.
+        calibration=paired(_fingerprint(calibration), calibration, 0.0) if calibration else None,
     )
     library = (match.library_s, match.latencies_s[0]) if match.library_s else ((), ())
     return dataclasses.replace(measurement, library_s=library[0], beside_library_s=library[1], certificate=certificate)
+
+
+def _fingerprint(trial: Trial) -> str:
+    return trial.compiled.facts.source or trial.schedule.key
 
 
 def _pairs(name: str, winner: Sequence[float], other: Sequence[float], rounds: Standings) -> Pairs | None:

@@ -79,9 +79,9 @@ class Trial:
     """A candidate from submission to measurement: one row, filled from left to right, that both workers are sent.
 
     A compile worker answers with the `artefact`, or with a failure as the `measurement`; the measuring worker with an
-    `Outcome`. An `afresh` trial shares no result with earlier ones of the same binary. `best_s` is the latency to beat,
-    if there is one; `thermal_repeats` counts repetitions because the device was too hot (clock throttling); `killed`:
-    something else killed its worker, so that it gets a second try.
+    `Outcome`. An `afresh` trial shares no result with earlier ones of the same binary; a `compile_only` one ends with
+    its artefact. `best_s` is the latency to beat, if there is one; `thermal_repeats` counts repetitions because the
+    device was too hot (clock throttling); `killed`: something else killed its worker, so that it gets a second try.
     """
 
     task: Task
@@ -93,6 +93,7 @@ class Trial:
     thermal_repeats: int = 0
     killed: bool = False
     measurement: Measurement | None = None
+    compile_only: bool = False
 
     @property
     def compiled(self) -> Artefact:
@@ -127,8 +128,9 @@ class Outcome:
 class Contest:
     """To the measuring worker: load candidates that passed a trial of the task, and time them in interleaved rounds.
 
-    With `library`, the vendor's library takes part. After `seconds` it ends, with six rounds at least. `killed` is as
-    for a trial. Answered with `Standings`.
+    A candidate of another workload, such as the calibration kernel, has data of its own, which stays where it is. With
+    `library`, the vendor's library takes part. After `seconds` it ends, with six rounds at least. `killed` is as for a
+    trial. Answered with `Standings`.
     """
 
     task: Task

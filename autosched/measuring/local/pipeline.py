@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from autosched.backends.backend import Artefact
 from autosched.measuring.local.compile_pool import CompilePool
 from autosched.measuring.local.jobs import Contest, Examination, Standings, Task, TaskJob, Trial
 from autosched.measuring.local.trial_runner import Result, TrialRunner
@@ -76,6 +77,13 @@ class TrialPipeline:
             self._brought.append(trial)
         else:
             self._pool.submit(trial)
+        return future
+
+    def compile(self, trial: Trial) -> Future[Artefact | Measurement]:
+        """Compile a candidate, and no more: its artefact, or the failure."""
+        trial.compile_only = True
+        self._futures[trial] = future = Future[Artefact | Measurement]()
+        self._pool.submit(trial)
         return future
 
     def contest(self, contest: Contest) -> Future[Standings]:
@@ -143,7 +151,7 @@ class TrialPipeline:
             for trial in self._held:
                 self._runner.submit(trial)
             self._held.clear()
-            oldest = next(iter(self._futures), None)
+            oldest = next((job for job in self._futures if not (isinstance(job, Trial) and job.compile_only)), None)
             self._runner.start_next(oldest.task if oldest else None)
         return came_out
 
@@ -153,9 +161,11 @@ class TrialPipeline:
             self._held += self._twins.pop(trial.binary, [])
         return [(trial, result)]
 
-    def _compiled(self, trial: Trial) -> list[tuple[Trial, Measurement]]:
+    def _compiled(self, trial: Trial) -> list[tuple[TaskJob, Result]]:
         if trial.measurement is not None:
             return [(trial, trial.measurement)]
+        if trial.compile_only:
+            return [(trial, trial.compiled)]
         facts = trial.compiled.facts
         if trial.afresh:
             self._held.append(trial)

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Container
 
+from autosched.backends.backend import Artefact
 from autosched.measuring.local.fork_server import ForkServer
 from autosched.measuring.local.jobs import (
     Contest,
@@ -37,8 +38,8 @@ _WORTH = 10.0
 _PERFECT_RUNS_PER_TRIAL = 100
 
 
-# Result of a trial, a contest, or an examination.
-Result = Measurement | Standings | Results | UnfitWorkloadError
+# Result of a trial, of its compilation alone, of a contest, or of an examination.
+Result = Measurement | Artefact | Standings | Results | UnfitWorkloadError
 
 
 class TrialRunner:

@@ -290,14 +290,21 @@ class Workbench:
 
     @contextmanager
     def _loaded(self, trial: Trial) -> Iterator[_Candidate]:
-        """The kernel of a trial on the data of the batch."""
+        """The kernel of a trial on the data of the batch; one of another workload on data of its own."""
         with failing_as("load_error"), self._check.memory_limit():
             launcher = load(self._backends[trial.compiled.backend], trial.compiled, trial.program)
         try:
-            yield _Candidate(launcher, trial.program, self._check)
+            yield _Candidate(launcher, trial.program, self._check_of(trial.task))
         finally:
             with failing_as("run_error"):
                 launcher.unload()
+
+    def _check_of(self, task: Task) -> KernelCheck:
+        if task.workload == self.task.workload:
+            return self._check
+        check = KernelCheck(task.workload, self._device)
+        check.prepare(0)
+        return check
 
     def _recover(self) -> bool:
         """Restore the inputs after a failure; False if the device does not even allow that."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from autosched.reporting.analysis.tasks import Task
 from cost_models.roofline import bound_s
 from search_spaces import Target, Workload
-from search_spaces.structure.contraction import multiplied
+from search_spaces.structure.multiplied import multiplied
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def _row(one: Summary, is_linked: bool) -> Markup:
     name = element("a", label, href=f"#{one.anchor}") if is_linked else label
     latency = best.measurement.latency_s if best else None
     cells = [
-        _cell("", label, name, class_="name"),
+        _cell("", label, name, *([element("small", " stale")] if one.stale else []), class_="name"),
         _cell("wide", task.target.label, task.target.label, element("br"), element("small", task.policy)),
         _cell("n", latency, duration_text(latency) if latency else "none"),
         _against(task.against_library),

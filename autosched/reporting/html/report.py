@@ -32,7 +32,8 @@ def report(
 ) -> Path:
     """Write what a tuning log tells into an HTML file, which needs no network and no other file; returns its path.
 
-    `log` and `select` are as of `winners`, and a log must be named. The same log gives the same file.
+    `log` and `select` are as of `winners`, and a log must be named. The same log gives the same file, but that a later
+    version finds some of its records stale.
 
     Raises:
         InputError: there is no log, it is empty, or nothing in it is selected.
@@ -49,7 +50,7 @@ def report(
 def page_of(tasks: Sequence[Task], log: Path) -> str:
     """The page of these tasks of a log."""
     if len(tasks) == 1:
-        title, body = tasks[0].subject.label, _sections([summary(tasks[0], "kernel")], only=True)
+        title, body = tasks[0].subject.label, _sections([summary(tasks[0], "kernel", printed=True)], only=True)
     else:
         title, body = f"Tuning of {len(tasks)} kernels", _many(tasks)
     head = element(
@@ -66,12 +67,14 @@ def page_of(tasks: Sequence[Task], log: Path) -> str:
 
 def _many(tasks: Sequence[Task]) -> list[Markup]:
     by_trials = sorted(tasks, key=lambda task: -len(task.trials))
-    found = [summary(task, f"kernel-{number}") for number, task in enumerate(by_trials, 1)]
+    found = [summary(task, f"kernel-{n}", printed=n <= _MOST_SECTIONS) for n, task in enumerate(by_trials, 1)]
     devices = list(dict.fromkeys(task.target.label for task in tasks))
     trials = sum(len(task.trials) for task in tasks)
     told = f"{trials} trials on {' and '.join(devices)}; {speedups_text(found)}."
     left = len(found) - _MOST_SECTIONS
     more = [f"{left} kernels have no section here: select them by name."] if left > 0 else []
+    if stale := sum(bool(one.stale) for one in found):
+        more.append(f"{stale} are stale: this version makes other kernels of their schedules, or none.")
     return [
         element("h1", f"Tuning of {len(tasks)} kernels"),
         element("p", " ".join([told, *more]), class_="sub"),

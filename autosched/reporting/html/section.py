@@ -24,7 +24,8 @@ def section(of: Summary, rounds: list[ModelRound], only: bool) -> Markup:
     task, finals = of.task, finalists(of.task)
     head = element("h1" if only else "h2", task.subject.label)
     parts = [head, element("p", _where(task), class_="sub"), headline(of)]
-    parts.append(element("p", " ".join(certainty(task, finals)), class_="sure"))
+    stale = [f"Stale: {of.stale}. What is told here is of the kernel that was measured."] if of.stale else []
+    parts.append(element("p", " ".join([*certainty(task, finals), *stale]), class_="sure"))
     parts.append(element("div", *figures(of, finals, rounds), class_="grid"))
     parts += [*_repeating(task), *_details(task)]
     return element("section", *parts, id=of.anchor, class_="only" if only else None)

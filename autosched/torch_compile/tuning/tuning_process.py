@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from autosched.machine.deadline import Deadline
+from autosched.machine.deadline import NEVER, Deadline
 from autosched.torch_compile.tuning.tuning_together import tune_together
 from autosched.tracing.callables.stored import from_bytes
 from autosched.tuning.progress import Progress
@@ -46,7 +46,7 @@ def main() -> None:
     functions = [
         (from_bytes(stored, _absent, _absent).noted_for(target), target, times) for stored, target, times in work.traced
     ]
-    errors = tune_together(functions, work.trials, Deadline.after(work.seconds), work.log, _show)
+    errors = tune_together(functions, work.trials, (Deadline.after(work.seconds), NEVER), work.log, _show)
     for error in filter(None, errors):
         # The others may have kernels all the same.
         print(f"{type(error).__name__}: {error}" if not isinstance(error, AutoschedError) else error, file=sys.stderr)

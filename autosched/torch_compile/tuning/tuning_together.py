@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import cost_models
 from autosched.machine.deadline import NEVER, Deadline
+from autosched.measuring.measurer import Measurer, Measurers
 from autosched.tracing import TracedFunction
 from autosched.tuning.every_cut import launches
 from autosched.tuning.many.gradient import Gradient
 from autosched.tuning.many.tune_many import show_together
 from autosched.tuning.many.weighted_searches import WeightedSearches
 from autosched.tuning.progress import OnProgress
+from autosched.tuning.searching.loop import TaskScheduler
 from autosched.tuning.searching.preparation import Trials, prepare
+from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
 from autosched.tuning.searching.sources import Sources
 from cost_models import SharedModel
@@ -32,20 +35,22 @@ Function = tuple[TracedFunction, Target, int]
 def tune_together(
     functions: Sequence[Function],
     trials: Trials,
-    deadline: Deadline,
+    ends: tuple[Deadline, Deadline],
     log: str | os.PathLike[str] | None,
     on_progress: OnProgress | None = None,
-    last: Deadline = NEVER,
+    measurer: Measurer | Measurers | None = None,
 ) -> list[Exception | None]:
     """Search for the fastest kernels of functions; returns for every one the error that kept it from being tuned.
 
     Each batch goes where it should take most off the sum of all their times. `trials` are those of every kernel. What
-    has no success at the deadline goes on until it has one, or until the `last` one.
+    has no success at the first of both `ends` goes on until it has one, or until the last one. `measurer` is
+    as for `tune`.
 
     Raises:
         KeyboardInterrupt: the user has interrupted it; what was measured is in the log.
     """
     errors: dict[int, Exception | None] = {}
+    deadline, last = ends
     targets = list(dict.fromkeys(target for _, target, _ in functions))
     for done, target in enumerate(targets):
         numbers = [n for n, (_, of, _) in enumerate(functions) if of == target]
@@ -61,7 +66,7 @@ def tune_together(
         found = _tuned(
             [functions[n] for n in numbers],
             WeightedSearches(target, prepare_one),
-            (deadline.part(1 / (len(targets) - done)), last),
+            functools.partial(run_all, measurer=measurer, deadline=deadline.part(1 / (len(targets) - done)), last=last),
             on_progress,
         )
         errors |= dict(zip(numbers, found, strict=True))
@@ -71,7 +76,7 @@ def tune_together(
 def _tuned(
     functions: Sequence[Function],
     added: WeightedSearches,
-    ends: tuple[Deadline, Deadline],
+    run: Callable[[Sequence[Search], TaskScheduler], None],
     on_progress: OnProgress | None,
 ) -> list[Exception | None]:
     errors = [_added(added, *each) for each in functions]
@@ -81,7 +86,7 @@ def _tuned(
     if all(search.complete for search in searches):
         return errors
     try:
-        run_all(searches, Gradient(searches, added.weights), None, *ends)
+        run(searches, Gradient(searches, added.weights))
     except Exception as error:
         return [each or error for each in errors]
     if any(search.interrupted for search in searches):

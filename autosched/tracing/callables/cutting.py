@@ -239,6 +239,7 @@ def _functions(
             settings=captured.settings,
             by_library=captured.precision,
             on_trust=frozenset(leaf.name for leaf in translation.on_trust),
+            bounds={leaf.name: bounds for leaf, bounds in translation.bounds.items()},
             rewrites=cut.way.rewrites,
             folds=cut.way.folds,
             refused=refused,

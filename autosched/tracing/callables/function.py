@@ -16,6 +16,7 @@ from autosched.tracing.capture.closed_over import Slot
 from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost
 from autosched.tracing.fusion.partition import Step
+from autosched.tracing.operators.bounds import Bounds
 from autosched.tracing.rewriting.instances import Fold
 from autosched.tracing.values.values import Fallback, InParts, Leaf, Value
 from search_spaces import InputError, Target, Workload
@@ -53,9 +54,9 @@ class TracedFunction:
     partitions into kernels; measurement decides which is faster. `again` partitions it anew, for a target. `written`:
     other effects of a call; `places`: slots of constants that change. `settings`: PyTorch's precision of products and
     convolutions when it was traced; `by_library`: the same on the device, as kernels have it. `on_trust`: arguments of
-    positions that PyTorch does not check: others than it made itself lead it out of memory. `rewrites`: the algebra by
-    which it differs from what the user wrote; `refused`: algebra that is not exact enough, or not known to be, for its
-    constants, with the reasons.
+    positions that PyTorch does not check: others than it made itself lead it out of memory. `bounds`: the arguments
+    that are bounds of segments, by name. `rewrites`: the algebra by which it differs from what the user wrote;
+    `refused`: algebra that is not exact enough, or not known to be, for its constants, with the reasons.
     """
 
     name: str
@@ -73,6 +74,7 @@ class TracedFunction:
     settings: LibraryPrecision = field(default_factory=LibraryPrecision)
     by_library: LibraryPrecision = field(default_factory=LibraryPrecision)
     on_trust: frozenset[str] = frozenset()
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
     rewrites: tuple[str, ...] = ()
     folds: tuple[Fold, ...] = ()
     refused: tuple[str, ...] = ()

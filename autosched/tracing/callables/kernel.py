@@ -13,6 +13,7 @@ from torch import Tensor
 
 from autosched.baselines.library_calls import LibraryCall, library_call_of
 from autosched.kernels.kernel import Kernel
+from autosched.kernels.strict import is_strict
 from autosched.kernels.tier import Tier
 from autosched.planning import Plan, Slot
 from autosched.tracing.callables.call_arguments import CallArguments, argument_of
@@ -57,9 +58,11 @@ class TracedKernel:
         kernels: Mapping[str, Kernel],
         library: Collection[str] = frozenset(),
         cuts: Sequence[TracedFunction] = (),
+        strict: bool = False,
     ) -> None:
         """`kernels`: one for every workload of the function, by the workload's key; `library`: the keys of those that a
-        library computes by one call, where it can; `cuts`: other partitions of the function, and this one.
+        library computes by one call, where it can; `cuts`: other partitions of the function, and this one; `strict`:
+        never by PyTorch instead.
 
         Raises:
             InputError: they are for different devices.
@@ -67,7 +70,7 @@ class TracedKernel:
         self.traced = traced
         self.kernels = tuple(kernels[w.key] for w in traced.workloads)
         self._tuned = tuple(zip(traced.workloads, self.kernels, strict=True))
-        self.by_key, self.library = kernels, frozenset(library)
+        self.by_key, self.library, self.strict = kernels, frozenset(library), strict
         # Those with all of their kernels.
         self.cuts = tuple(cut for cut in cuts or (traced,) if all(w.key in kernels for w in cut.workloads))
         found = self._replaceable(traced) if library else ()
@@ -150,13 +153,30 @@ class TracedKernel:
         seconds = {key: k.record.measurement.latency_s for key, k in self.by_key.items()}
         fastest, *others = sorted(written, key=lambda cut: cut.latency_s(seconds))
         fastest = replace(fastest, refused=refused)
-        return TracedKernel(fastest, self.by_key, self.library, [fastest, *others])
+        return TracedKernel(fastest, self.by_key, self.library, [fastest, *others], self.strict)
+
+    def without_rewrites(self, why: str, eager: Callable[..., Any]) -> Callable[..., Any]:
+        """The function `as_written`, for weights with which its rewrites are refused.
+
+        By `eager`, which is PyTorch, where none of these cuts has kernels.
+
+        Raises:
+            InputError: `strict`, or the environment, refuses that.
+        """
+        made = self.as_written(why)
+        if made is None and is_strict(self.strict):
+            raise InputError(
+                f"strict: {self.traced.name}: weights have changed, and rewrites are refused for them: {why}; "
+                "there are no kernels of the function as it is written: tune it with these weights, or with "
+                'numerics="reassociate"'
+            )
+        return made or eager
 
     def with_library(self, keys: Collection[str], cut: TracedFunction) -> TracedKernel:
         """The function in one of its cuts, with a library's call in the place of every kernel of these workloads, by
         their keys.
         """
-        made = TracedKernel(cut, self.by_key, keys, self.cuts)
+        made = TracedKernel(cut, self.by_key, keys, self.cuts, self.strict)
         if cut is self.traced:
             made.first_use = self.first_use
         return made
@@ -166,7 +186,7 @@ class TracedKernel:
         return self._made({key: kernels.get(key, own) for key, own in self.by_key.items()})
 
     def _made(self, kernels: Mapping[str, Kernel]) -> TracedKernel:
-        made = TracedKernel(self.traced, kernels, self.library, self.cuts)
+        made = TracedKernel(self.traced, kernels, self.library, self.cuts, self.strict)
         made.first_use, made.constants = self.first_use, self.constants
         return made
 
@@ -255,7 +275,7 @@ class TracedKernel:
         Raises:
             OutOfMemoryError: there is no memory for a result.
             InputError: number, shape, dtype or device of the tensors is not what was traced, or one requires a
-                gradient. Nothing was computed.
+                gradient; or as `without_rewrites`. Nothing was computed.
             AutoschedError: the kernels do not compute what the function does. Nothing was computed.
         """
         if named:
@@ -276,7 +296,7 @@ class TracedKernel:
         with self._replacing:
             if self._instead is not None:
                 return
-            self._instead = self.as_written(why) or self.traced.function
+            self._instead = self.without_rewrites(why, self.traced.function)
         warn_of_refusal(self.traced.name, why)
 
     def ensure_right(self) -> None:

@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from autosched.checking import random_integers
-from autosched.checking.random_inputs import SMALL_INTEGERS, drawn, drawn_range, indexed_sizes
+from autosched.checking import random_integers, random_segments
+from autosched.checking.random_inputs import SMALL_INTEGERS, drawn, drawn_range, indexed_sizes, segmented
 from autosched.machine.memory import memory_for
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.values.tensor_reads import MemoryView, overlaps
 from autosched.tracing.values.values import Fallback, Leaf, Value
 from search_spaces.workloads.strides import span
 from search_spaces.workloads.workload import Tensor as TensorSpec
+from search_spaces.workloads.workload import Workload
 
 
 def random_arguments(traced: TracedFunction, seed: int, device: str | torch.device = "cpu") -> list[Tensor]:
     """Arguments drawn as by `checking.random_inputs`; integers that are no indices are from -8 to 8, or from 1 to 8
-    where they are divisors; positions that PyTorch does not check are 0.
+    where they are divisors; positions that PyTorch does not check are 0; bounds of segments are sorted, and cut all
+    of their axis.
 
     Raises:
         OutOfMemoryError: they do not fit in memory.
     """
-    sizes = _indexed(traced)
+    sizes, ends = _sizes(traced, indexed_sizes), _sizes(traced, segmented)
     tensors = [TensorSpec(a.name, a.shape, a.dtype, a.strides) for a in traced.arguments if _is_plain(a)]
     ranges = {t.name: drawn_range(t, SMALL_INTEGERS, sizes) for t in tensors}
     if any(random_integers.divides(s.assembled.workload) for s in traced.steps if s.assembled):
         ranges = {n: (max(first, 1), end) if first < 0 else (first, end) for n, (first, end) in ranges.items()}
     ranges |= {t.name: (0, 1) for t in tensors if t.name in traced.on_trust}
-    plain = iter(drawn(traced.label, tensors, seed, device, ranges))
+    made = drawn(traced.label, tensors, seed, device, ranges)
+    for t, x in zip(tensors, made, strict=True):
+        if t.name in ends:
+            x.copy_(random_segments.drawn(t.elements, ends[t.name], seed).reshape(t.shape))
+    plain = iter(made)
     generator = torch.Generator(device=device).manual_seed(seed)
-    return [next(plain) if _is_plain(a) else _drawn(a, generator) for a in traced.arguments]
+    arguments = {a.name: next(plain) if _is_plain(a) else _drawn(a, generator) for a in traced.arguments}
+    return [traced.bounds[n].drawn(t, seed) if n in traced.bounds else t for n, t in arguments.items()]
 
 
 def unknown_integers(traced: TracedFunction) -> bool:
     """True for integer arguments without a known range, unlike indices: PyTorch may find them out of range."""
-    known = _indexed(traced).keys() - _given_to_pytorch(traced)
-    return any(_is_integer(a) and a.name not in known for a in traced.arguments)
+    known = {*_sizes(traced, indexed_sizes), *_sizes(traced, segmented)} - _given_to_pytorch(traced)
+    return any(_is_integer(a) and a.name not in {*known, *traced.bounds} for a in traced.arguments)
 
 
 def _given_to_pytorch(traced: TracedFunction) -> set[str]:
@@ -83,14 +90,14 @@ def _in_memory(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     return change(memory).as_strided(tensor.shape, tensor.stride())
 
 
-def _indexed(traced: TracedFunction) -> dict[str, int]:
-    """The index arguments of kernels, and the size of the smallest dimension that each indexes."""
+def _sizes(traced: TracedFunction, of: Callable[[Workload], Mapping[str, int]]) -> dict[str, int]:
+    """The arguments that kernels use as inputs of a kind, and the smallest size that goes with each."""
     sizes: dict[str, int] = {}
     for assembled in (step.assembled for step in traced.steps if step.assembled):
-        indexed = indexed_sizes(assembled.workload)
+        known = of(assembled.workload)
         for view, given in zip(assembled.inputs, assembled.workload.inputs, strict=True):
-            if given.name in indexed:
-                size = indexed[given.name]
+            if given.name in known:
+                size = known[given.name]
                 sizes[view.value.name] = min(size, sizes.get(view.value.name, size))
     return sizes
 

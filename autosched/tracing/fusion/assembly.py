@@ -25,7 +25,7 @@ from search_spaces import InputError, Scan, Stage, Tensor, Workload
 from search_spaces.scheduling import scheduling_of
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression, Gather
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, LookUp, Segment
 from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
 from search_spaces.workloads.expressions.walking import rewritten, walk
 
@@ -95,7 +95,7 @@ class _Assembly:
         stages = narrowed(stages, tensors, set(self.outputs.values()))
         if self.pulled.fusing.chained:
             stages = chained(stages, self.pulled.products, self.pulled.extents)
-        read = {e.tensor for s in stages for e in walk(s.expression) if isinstance(e, Access | Gather)}
+        read = {e.tensor for s in stages for e in walk(s.expression) if isinstance(e, Access | LookUp)}
         operands = sorted((o for o in operands if o.name in read), key=_place)
         if ROW in self.pulled.output_axes:
             operands = [_in_row(o, self.pulled.extents) for o in operands]
@@ -231,6 +231,9 @@ def _with_common_names(
             case Gather(tensor, index):
                 renamed = (i if isinstance(i, Affine) else rewritten(i, change) for i in index)
                 return Gather(names[tensor], tuple(renamed))
+            case Segment(tensor, position, size):
+                renamed_position = position if isinstance(position, Affine) else rewritten(position, change)
+                return Segment(names[tensor], renamed_position, size)
             case _:
                 return None
 

@@ -13,7 +13,7 @@ from autosched.tracing.fusion.regions import Region, Strides, Structures
 from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
 from autosched.tracing.values.values import Value
 from search_spaces import Target
-from search_spaces.workloads.expressions.expression import Access, Gather
+from search_spaces.workloads.expressions.expression import Access, LookUp
 from search_spaces.workloads.expressions.walking import distinct
 
 
@@ -37,9 +37,9 @@ class Fit:
         sliced = {self.first.members[number] for number, _ in self.first.starts}
         workload = self.made.workload
         names = {t.name for t, v in zip(workload.inputs, self.made.inputs, strict=True) if v.value in sliced}
-        read = (e for s in workload.stages for e in distinct(s.expression) if isinstance(e, Access | Gather))
+        read = (e for s in workload.stages for e in distinct(s.expression) if isinstance(e, Access | LookUp))
         return any(
-            e.tensor in names and (isinstance(e, Gather) or e.fill is not None or not all(i.is_axis for i in e.index))
+            e.tensor in names and (isinstance(e, LookUp) or e.fill is not None or not all(i.is_axis for i in e.index))
             for e in read
         )
 

@@ -21,6 +21,7 @@ from autosched.tracing.values.values import (
     Product,
     Reduced,
     Scanned,
+    Segments,
     Value,
     View,
     ViewKind,
@@ -256,6 +257,8 @@ def _meaning(value: Value) -> Hashable:
             return "product", value.a_loops, value.b_loops, precision
         case Gathered(index=index):
             return "gathered", tuple(i if isinstance(i, int) else None for i in index)
+        case Segments():
+            return "segments"
         case Padded(before=before, fill=fill):
             return "padded", before, fill
         case Joined(dim=dim):

@@ -11,39 +11,62 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from autosched.tracing.values.positions import within
 from autosched.tracing.values.pulled import Pulled
-from autosched.tracing.values.tensor_reads import TensorRead, in_order, view_of, whole_of
+from autosched.tracing.values.tensor_reads import MemoryView, TensorRead, in_order, view_of, whole_of
 from autosched.tracing.values.values import Extents
 from search_spaces import InputError, Stage
+from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression
-from search_spaces.workloads.expressions.walking import accesses, gathers, rewritten
+from search_spaces.workloads.expressions.expression import Access, Expression, LookUp
+from search_spaces.workloads.expressions.walking import accesses, distinct, rewritten
 from search_spaces.workloads.strides import check_strides
 
 _Forms = tuple[Affine, ...]
+_T = TypeVar("_T")
 
 
 def with_shared_reads(pulled: Pulled) -> tuple[list[Stage], list[TensorRead]]:
     """The stages and operands of a kernel with the fewest inputs that such tensors need."""
     stages, operands = list(pulled.stages), list(pulled.reads.operands.values())
-    gathered = {g.tensor for s in stages for g in gathers(s.expression)}
-    there = {name: (whole_of(strided), forms) for name, (strided, forms) in pulled.reads.origins.items()}
+    gathered = {e.tensor for s in stages for e in distinct(s.expression) if isinstance(e, LookUp)}
+    # Views that add dimensions of size 1 read the same tensor.
+    there = [(n, each) for n, origin in pulled.reads.origins.items() for each in (_without_units(*origin), origin)]
     shared: dict[str, _Shared] = {}
     moved: dict[str, tuple[_Shared, _Forms]] = {}
     for whole in [o for o in operands if not o.is_plain and o.name not in gathered]:
-        same = {n: forms for n, (read, forms) in there.items() if replace(read, name=whole.name) == whole}
-        # Contractions keep their reads by plain axes.
-        reads = [r for s in stages for r in _reads(s, whole.name, {} if s.is_contraction else same)]
+        same = {n: forms for n, (view, forms) in there if replace(whole_of(view), name=whole.name) == whole}
+        reads = [r for s in stages for r in _reads(s, whole.name, _movable(s, same, operands))]
         made = _shared(whole, reads, pulled) if reads else None
         if made is not None:
             shared[whole.name] = made
             moved |= {name: (made, forms) for name, forms in same.items()}
     if not shared:
         return stages, operands
-    stages = [_read_by(s, shared, {} if s.is_contraction else moved) for s in stages]
+    stages = [_read_by(s, shared, _movable(s, moved, operands)) for s in stages]
     return stages, [shared[o.name].operand if o.name in shared else o for o in operands]
+
+
+def _without_units(strided: MemoryView, forms: _Forms) -> tuple[MemoryView, _Forms]:
+    """The view, and an index of it, without dimensions of size 1."""
+    kept = [d for d, size in enumerate(strided.shape) if size > 1]
+    shape, strides = (tuple(each[d] for d in kept) for each in (strided.shape, strided.strides))
+    return replace(strided, shape=shape, strides=strides), tuple(forms[d] for d in kept)
+
+
+def _movable(stage: Stage, reads: Mapping[str, _T], operands: Sequence[TensorRead]) -> Mapping[str, _T]:
+    """The reads by plain axes that need not stay so: contractions keep those of what they multiply."""
+    if not stage.is_contraction:
+        return reads
+    bounds = {o.name for o in operands if is_integer(o.value.dtype)} - {a.tensor for a in _multiplied(stage)}
+    return {name: read for name, read in reads.items() if name in bounds}
+
+
+def _multiplied(stage: Stage) -> Iterator[Access]:
+    """The factors of a product that are elements of tensors."""
+    return (factor for factor in stage.factors if isinstance(factor, Access))
 
 
 def _reads(stage: Stage, whole: str, same: Mapping[str, _Forms]) -> Iterator[_Forms]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autosched.tracing.operators.rules import Result, UnsupportedError, arange, as_constant, reshape
+from autosched.tracing.operators.rules import Result, UnsupportedError, arange, as_constant, converted, reshape
+from autosched.tracing.operators.segments import is_every_position, is_segment
 from autosched.tracing.operators.view_translation import expand, select
 from autosched.tracing.values.values import Gathered, Value
 from search_spaces.workloads.expressions import expression as ex
@@ -31,6 +32,8 @@ def _index_select(result: Result, table: Value, dim: int, index: Value) -> Value
         return _only(result, table)
     d, rank = dim % len(table.shape), len(table.shape)
     one = reshape(index, (index.elements,))
+    if is_every_position(table):
+        return converted(one, result.dtype, result.name)
     return _gathered(result, table, [_unsqueezed(one, d, rank - 1 - d) if i == d else i for i in range(rank)])
 
 
@@ -102,6 +105,8 @@ def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, r
 
 def from_the_end(index: Value, size: int) -> Value:
     """Non-negative indices: those below 0 count from the end."""
+    if is_segment(index):
+        return index
 
     def combine(i: Expression) -> Expression:
         return ex.call("where", ex.call("lt", i, Integer(0)), ex.add(i, Integer(size)), i)

@@ -9,13 +9,13 @@ from typing import Any
 from autosched.tracing.operators.rules import Result, UnsupportedError, converted, copyable, reshape
 from autosched.tracing.operators.view_translation import permute
 from autosched.tracing.values.values import Pointwise, Product, Value, View, placeholder
-from search_spaces.workloads.dtypes import is_float, is_integer
+from search_spaces.workloads.dtypes import FLOAT8, is_float, is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Literal
 from search_spaces.workloads.expressions.kinds import is_integral
 
 _NARROW = ("float16", "bfloat16")
-_MULTIPLIED = ("float32", *_NARROW)
+_MULTIPLIED = ("float32", *_NARROW, *FLOAT8)
 
 
 def product(
@@ -39,7 +39,7 @@ def product(
         b=copyable(b),
         a_loops=tuple(a_loops),
         b_loops=tuple(b_loops),
-        precision=result.precision if a.dtype == "float32" else "",
+        precision=result.precision if a.dtype == "float32" or result.precision == "fast" else "",
     )
 
 
@@ -83,7 +83,7 @@ def _along(result: Result, x: Value, loops: Sequence[int], rank: int) -> Value:
     return reshape(ordered, tuple(sizes.get(n, 1) for n in range(rank)))
 
 
-def _matrices(result: Result, a: Value, b: Value) -> Value:
+def matrices(result: Result, a: Value, b: Value) -> Value:
     """`a @ b` of [*batch, m, k] and [*batch, k, n]."""
     rank = len(a.shape) - 2
     outer = range(rank)
@@ -91,7 +91,7 @@ def _matrices(result: Result, a: Value, b: Value) -> Value:
 
 
 def _mm(result: Result, a: Value, b: Value) -> Value:
-    sums = _matrices(result, a, b)
+    sums = matrices(result, a, b)
     return result.pointwise(_same, sums) if result.dtype != sums.dtype else sums
 
 
@@ -108,7 +108,7 @@ def _addmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1, 
 
     if alpha == 0:
         return result.pointwise(lambda added: scaled(added, beta), bias) if beta else result.constant(0.0)
-    sums = _matrices(result, a, b)
+    sums = matrices(result, a, b)
     if beta == 0:
         return result.pointwise(lambda total: scaled(total, alpha), sums)
     return result.pointwise(lambda added, total: ex.add(scaled(total, alpha), scaled(added, beta)), bias, sums)
@@ -135,7 +135,7 @@ def _addbmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1,
 
 
 def _dot(result: Result, u: Value, v: Value) -> Value:
-    scalar = reshape(_matrices(result, reshape(u, (1, u.shape[0])), reshape(v, (v.shape[0], 1))), ())
+    scalar = reshape(matrices(result, reshape(u, (1, u.shape[0])), reshape(v, (v.shape[0], 1))), ())
     return result.pointwise(_same, scalar) if result.dtype != scalar.dtype else scalar
 
 

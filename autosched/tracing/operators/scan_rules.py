@@ -121,7 +121,7 @@ def _combination(made: Value, places: Mapping[Value, Access]) -> Expression:
                 if read is None or read.offset or dict(read.strides) != strides or e != at_its_axes(read):
                     raise UnsupportedError(f"the scan combines elements at different places of {tensor}")
                 return places[read.value]
-            case ex.Gather() | ex.Position():
+            case ex.Gather() | ex.Segment() | ex.Position():
                 raise UnsupportedError("the scan's combine function depends on positions of elements")
             case ex.Apply(operator, (argument,)) if operator in ROUNDINGS:
                 return rewritten(argument, change)

@@ -16,15 +16,13 @@ from autosched.tracing.operators.gather_rules import from_the_end
 from autosched.tracing.operators.joining_rules import joined, padded
 from autosched.tracing.operators.known_positions import sums_near
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, constant_number, converted, reshape
+from autosched.tracing.operators.segments import MOST_COMPARED, bounds_of_ends, ends_of, inside_alone
 from autosched.tracing.operators.view_translation import expand, first_of, permute, piece
 from autosched.tracing.values.conversions import wrapped
 from autosched.tracing.values.values import Gathered, Value
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
-
-# This many comparisons take a few times as long as reading an element of the result.
-_MOST_COMPARED = 1024
 
 
 def _copy(result: Result, x: Value, source: Value) -> Value:
@@ -180,8 +178,8 @@ def _put(result: Result, x: Value, d: int, index: Value, values: Value, accumula
 
 
 def _check_compared(count: int) -> None:
-    if count > _MOST_COMPARED:
-        raise UnsupportedError(f"putting elements at {count} positions; at most {_MOST_COMPARED} are compared")
+    if count > MOST_COMPARED:
+        raise UnsupportedError(f"putting elements at {count} positions; at most {MOST_COMPARED} are compared")
 
 
 def _sums_along(result: Result, values: Value, d: int, index: Value, size: int, written_out: bool = True) -> Value:
@@ -191,12 +189,22 @@ def _sums_along(result: Result, values: Value, d: int, index: Value, size: int, 
     near = sums_near(result, values, d, index, size, written_out)
     if near is not None:
         return near
+    ends = ends_of(index, 0) if len(index.shape) == 1 else None
+    if ends is not None and size <= ends.elements:
+        return _sums_of_segments(result, values, d, piece(ends, 0, 0, size))
     _check_compared(index.elements)
     rank = len(values.shape)
     at = arange(size, rank + 1, d, f"{result.name}_at")
     places = reshape(from_the_end(reshape(index, (index.elements,)), size), (*(1,) * rank, index.elements))
     shape = (*values.shape[:d], size, *values.shape[d + 1 :])
     return _sums(result, shape, at, places, _values_last(result, values, d))
+
+
+def _sums_of_segments(result: Result, values: Value, d: int, ends: Value) -> Value:
+    """The sums of the values along d within each segment, which are next to each other."""
+    terms = inside_alone(result, values, bounds_of_ends(ends), d, place=d)
+    dtype = "int64" if is_integer(values.dtype) else "float32"
+    return result.reduced("sum", terms, (d + 1,), name=f"{result.name}_sums", dtype=dtype)
 
 
 def _sums(result: Result, shape: Sequence[int], at: Value, places: Value, values: Value) -> Value:
@@ -278,9 +286,12 @@ def _scatter_add(result: Result, x: Value, dim: int, index: Value, source: Value
     whole = all(a == b for i, (a, b) in enumerate(zip(index.shape, x.shape, strict=True)) if i != d)
     if not whole or source.shape != index.shape:
         raise UnsupportedError("scattering into a part of the other dimensions")
+    ends = ends_of(index, d)
+    if ends is not None and x.shape[d] <= ends.elements:
+        return _added(result, x, _sums_of_segments(result, source, d, piece(ends, 0, 0, x.shape[d])))
     count = index.shape[d]
-    if count > _MOST_COMPARED:
-        raise UnsupportedError(f"scattering {count} elements along a dimension; at most {_MOST_COMPARED} are compared")
+    if count > MOST_COMPARED:
+        raise UnsupportedError(f"scattering {count} elements along a dimension; at most {MOST_COMPARED} are compared")
     at = arange(x.shape[d], rank + 1, d, f"{result.name}_at")
     sums = _sums(result, x.shape, at, _values_last(result, index, d), _values_last(result, source, d))
     return _added(result, x, sums)

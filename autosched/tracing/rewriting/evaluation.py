@@ -25,6 +25,7 @@ from autosched.tracing.values.values import (
     Prepared,
     Product,
     Reduced,
+    Segments,
     Value,
     View,
 )
@@ -169,6 +170,8 @@ class _Evaluation:
                 return self._in_parts(value)
             case Gathered():
                 return self._gathered(value)
+            case Segments(ends=ends, position=position):
+                return self._segments(self.known[ends], self.known[position])
             case Prepared(argument=argument, constants=constants):
                 return evaluated([argument], {c: self.known[c] for c in constants}, self.numbers)[0]
             case _:
@@ -214,6 +217,10 @@ class _Evaluation:
             index.append(here.to(torch.int64).clamp(0, max(size - 1, 0)).expand(value.shape))
             inside = inside & (here >= 0) & (here < size)
         return torch.where(inside, table[tuple(index)], outside)
+
+    def _segments(self, ends: Tensor, position: Tensor) -> Tensor:
+        found = torch.bucketize(position.to(torch.int64), ends.to(torch.int64), right=True)
+        return self.numbers.numbers(found)
 
     def _product(self, value: Product) -> Tensor:
         rank = len(value.shape)

@@ -20,6 +20,7 @@ from autosched.tracing.values.values import (
     Reduced,
     Scanned,
     ScanOperation,
+    Segments,
     Value,
     View,
     with_values,
@@ -59,6 +60,8 @@ def key_of(value: Value, number: Callable[[Value], Hashable]) -> Hashable:
             own = dim, in_groups
         case Gathered(index=index):
             own = tuple(i if isinstance(i, int) else None for i in index)
+        case Segments():
+            own = "segments"
         case _:
             return id(value)
     return type(value), value.shape, value.dtype, value.strides, own, operands
@@ -103,13 +106,15 @@ def with_operands(value: Value, of: Callable[[Value], Value], operations: Operat
             return replace(value, operation=operations.calls[call])
         case Gathered(table=table, index=index):
             return replace(value, table=of(table), index=tuple(i if isinstance(i, int) else of(i) for i in index))
+        case Segments(ends=ends, position=position):
+            return replace(value, ends=of(ends), position=of(position))
         case _:
             return value
 
 
 def takes_other_operands(value: Value) -> bool:
     """True if a value may be computed from equal operands."""
-    return isinstance(value, Pointwise | Reduced | View | Padded | Product | Joined | InParts | Gathered)
+    return isinstance(value, Pointwise | Reduced | View | Padded | Product | Joined | InParts | Gathered | Segments)
 
 
 def is_computed_from_nothing(value: Value) -> bool:

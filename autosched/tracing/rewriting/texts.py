@@ -16,6 +16,7 @@ from autosched.tracing.values.values import (
     Prepared,
     Product,
     Reduced,
+    Segments,
     Value,
     View,
 )
@@ -104,6 +105,8 @@ class _Formula:
             case Gathered(table=table, index=index):
                 places = (":" if isinstance(i, int) else self._inside(i, depth) for i in index)
                 return f"{self._within(table, depth)}[{', '.join(places)}]"
+            case Segments(ends=ends, position=position):
+                return f"bucketize({self._inside(position, depth)}, {self._inside(ends, depth)})"
             case Prepared(argument=argument):
                 return f"prepared({self._inside(argument, depth)})"
         return _named(value)

@@ -17,14 +17,18 @@ from autosched.tracing.capture.user_lines import user_line
 from autosched.tracing.operators import (
     creation_rules,
     gather_rules,
+    grouped_rules,
     joining_rules,
+    narrow_products,
     product_rules,
     reduction_rules,
     scan_rules,
     scatter_rules,
+    segment_rules,
     view_translation,
 )
 from autosched.tracing.operators.binding import bind, check_declared
+from autosched.tracing.operators.bounds import Bounds, bounds_given
 from autosched.tracing.operators.pointwise.translation import NAMES, pointwise
 from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, reshape, torch_name
 from autosched.tracing.operators.windows import convolution, enlarging, pooling, pooling_gradients
@@ -55,7 +59,7 @@ from search_spaces.workloads.dtypes import DTYPES, is_integer
 
 # Arguments that operators take from memory, computed before: operands of products, and tables of gathers.
 _FROM_MEMORY = {
-    **dict.fromkeys({**product_rules.RULES, **convolution.RULES}, range(3)),
+    **dict.fromkeys({**product_rules.RULES, **narrow_products.RULES, **convolution.RULES}, range(3)),
     **dict.fromkeys(gather_rules.RULES, range(1)),
 }
 # Its positions, one for each dimension, are known beforehand if constant.
@@ -67,10 +71,13 @@ _TABLES = (
     creation_rules.RULES,
     view_translation.RULES,
     product_rules.RULES,
+    grouped_rules.RULES,
+    narrow_products.RULES,
     gather_rules.RULES,
     scatter_rules.RULES,
     joining_rules.RULES,
     scan_rules.RULES,
+    segment_rules.RULES,
     convolution.RULES,
     enlarging.RULES,
     pooling.RULES,
@@ -89,6 +96,7 @@ class Translation:
     `leaves`: its arguments and the constants that it uses; `outputs`: its results in order, and unchanged values that
     are no tensors; `effects`: calls without a result that may raise. `origins`: the operation that each value is part
     of. `leaf_of`: the leaf of a node, by name. `on_trust`: leaves of positions that PyTorch does not check.
+    `bounds`: arguments that are bounds of segments.
     """
 
     leaves: list[Leaf] = field(default_factory=list)
@@ -97,6 +105,7 @@ class Translation:
     origins: dict[Value, str] = field(default_factory=dict)
     leaf_of: dict[str, Leaf] = field(default_factory=dict)
     on_trust: set[Leaf] = field(default_factory=set)
+    bounds: dict[Leaf, Bounds] = field(default_factory=dict)
 
 
 def translate(
@@ -257,7 +266,7 @@ class _Translator:
             self.translation.leaves.append(made)
         return made
 
-    def _computed_before(self, node: fx.Node) -> Value | None:
+    def _computed_before(self, node: Any) -> Value | None:
         """The node's result if it depends on nothing: positions, which need no memory, or a constant tensor."""
         made = self._constants.leaf(node) if node in self._constants else None
         positions = None if made is None else as_positions(made)
@@ -268,7 +277,8 @@ class _Translator:
         arguments, keywords = given_to(node, self._known)
         name = operator_name(node)[0]
         places = [n for n in _FROM_MEMORY.get(name, ()) if n < len(arguments)]
-        constants: dict[int, Any] = {n: self._in_memory(node.args[n]) for n in places}
+        kept = self._computed_before if name in gather_rules.RULES else self._in_memory
+        constants: dict[int, Any] = {n: kept(node.args[n]) for n in places}
         if name == _PUT:
             positions = cast(Sequence[fx.Node | None], node.args[1])
             constants[1] = [None if i is None else self._in_memory(i) or self._known[i] for i in positions]
@@ -321,6 +331,9 @@ class _Translator:
             raise UnsupportedError("it draws random numbers" if random else "no rule computes it")
         assert isinstance(node.target, torch._ops.OpOverload)
         bound = bind(node.target, arguments, keywords)
+        for leaf, bounds in bounds_given(name, bound.required, bound.options).items():
+            if bounds is None or self.translation.bounds.setdefault(leaf, bounds) != bounds:
+                self.translation.on_trust.add(leaf)
         if found is None:
             return pointwise(first, name, bound)
         check_declared(found, bound, own=1)

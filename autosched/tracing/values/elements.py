@@ -6,12 +6,14 @@ Reductions and products on the way become stages; views only change the index.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from autosched.tracing.values.folds import folded, scanned
 from autosched.tracing.values.outside import constant_outside
-from autosched.tracing.values.positions import affine_of, beyond, is_below, is_inside, moved
+from autosched.tracing.values.positions import beyond, index_of, is_below, is_inside, moved
 from autosched.tracing.values.products import multiplied
 from autosched.tracing.values.pulled import NotOneKernelError, Pulled, Pulling
+from autosched.tracing.values.stacks import Stack, are_alike
 from autosched.tracing.values.templates import filled
 from autosched.tracing.values.tensor_reads import MemoryView, base_of, memory_view, overlaps
 from autosched.tracing.values.values import (
@@ -24,10 +26,11 @@ from autosched.tracing.values.values import (
     Product,
     Reduced,
     Scanned,
+    Segments,
     Value,
     View,
 )
-from autosched.tracing.values.views import AxisCutError, NotAffineError, expanded
+from autosched.tracing.values.views import AxisCutError, NotAffineError, expanded, quotient
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
@@ -113,8 +116,11 @@ def _made(pulled: Pulled, value: Value, index: Index) -> Pulling:
                     at.append(index[i])
                     continue
                 found = yield i, expanded(index, i.shape)
-                at.append(affine_of(found, pulled.extents) or found)
+                at.append(index_of(found, pulled.extents))
             return (yield table, tuple(at))
+        case Segments(ends=ends, position=position):
+            found = yield position, index
+            return pulled.segment(ends, index_of(found, pulled.extents))
         case Padded():
             return (yield from _padded(pulled, value, index))
         case Joined():
@@ -166,6 +172,14 @@ def _padded(pulled: Pulled, value: Padded, index: Index) -> Pulling:
 def _joined(pulled: Pulled, value: Joined, index: Index) -> Pulling:
     """An element of the part that contains the position; parts that cannot contain it are not visited."""
     at, dim = index[value.dim], value.dim
+    place, within = _place_in_stack(pulled, value, at)
+    if place is not None:
+        found = []
+        for part in value.parts:
+            found.append((yield part, (*index[:dim], within, *index[dim + 1 :])))
+        dtypes = dict.fromkeys((s.name for s in pulled.stages), "float32")
+        dtypes |= {read.name: read.value.dtype for read in pulled.reads.operands.values()}
+        return Stack(place, dtypes).together(found) or _chosen(place, [*enumerate(found, start=1)])
     chosen: list[tuple[int, Expression]] = []
     begin, last = 0, value.parts[-1]
     for part in value.parts:
@@ -177,10 +191,34 @@ def _joined(pulled: Pulled, value: Joined, index: Index) -> Pulling:
         if isinstance(at, Affine) and at.maximum(pulled.extents) < end:
             break
         begin = end
-    _, found = chosen.pop()
-    for end, there in reversed(chosen):
+    return _chosen(at, chosen)
+
+
+def _chosen(at: Affine | Expression, parts: Sequence[tuple[int, Expression]]) -> Expression:
+    """The first of the parts whose end is above the position."""
+    *others, (_, found) = parts
+    for end, there in reversed(others):
         found = ex.call("where", is_below(at, end), there, found)
     return found
+
+
+def _place_in_stack(
+    pulled: Pulled, value: Joined, at: Affine | Expression
+) -> tuple[Affine | None, Affine | Expression]:
+    """The number of the part and the position in it, if parts differ in constants alone; else None and the position.
+
+    What they read is then read once for all.
+
+    Raises:
+        AxisCutError: there would be a number with that axis split in two.
+    """
+    if not isinstance(at, Affine) or not are_alike(value.parts):
+        return None, at
+    try:
+        place, within = quotient(at, value.parts[0].shape[value.dim], len(value.parts), pulled.extents)
+    except NotAffineError:
+        return None, at
+    return (place, within) if place.terms else (None, at)
 
 
 def _as_value(at: Affine | Expression, step: int, start: int, whole: bool) -> Expression:

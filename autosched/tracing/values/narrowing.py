@@ -17,7 +17,16 @@ from search_spaces import InputError, Scan, Stage
 from search_spaces.workloads.dtypes import is_integer, range_of
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    Segment,
+)
 from search_spaces.workloads.expressions.kinds import check_kinds, is_integral
 from search_spaces.workloads.expressions.operators import COMPARISONS, WRAPPINGS
 from search_spaces.workloads.expressions.walking import rewritten
@@ -159,6 +168,8 @@ class _Narrowing:
             case Apply("to_float", (Apply("to_integer", (Access() | Gather() as leaf,)),)):
                 # Reading an integer as a float32 rounds it as well.
                 return self.rewritten(leaf)
+            case Apply("to_float", (Segment(),)):
+                return e
             case Apply("to_float", (argument,)):
                 small = self.small(argument)
                 return small.expression if small else None
@@ -175,6 +186,8 @@ class _Narrowing:
         if isinstance(at, Affine):
             return at
         match at:
+            case Segment():
+                return at
             case Apply("to_integer", (Access() | Gather() as leaf,)) if size <= _EXACT:
                 # An integer beyond float32's exact range is outside the dimension in any case.
                 return self.rewritten(leaf)
@@ -191,6 +204,8 @@ class _Narrowing:
         match e:
             case Integer(value):
                 found = _Small(Literal(float(value)), (value, value))
+            case Segment(size=size):
+                found = _Small(ex.call("to_float", e), (0, size))
             case Apply("to_integer", (argument,)):
                 reach = self.range_of(argument)
                 if reach is None:

@@ -11,7 +11,7 @@ from autosched.tracing.values.views import NotAffineError, quotient
 from search_spaces.workloads.dtypes import range_of
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Apply, Expression, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import Apply, Expression, Integer, Literal, Position, Segment
 from search_spaces.workloads.expressions.operators import WRAPPINGS
 
 
@@ -49,6 +49,22 @@ def is_inside(at: Affine | Expression, size: int, extents: Extents) -> list[Expr
     high = not isinstance(at, Affine) or at.maximum(extents) >= size
     above = [ex.call("le", Integer(0), as_integer(at))] if low else []
     return above + ([is_below(at, size)] if high else [])
+
+
+def index_of(e: Expression, extents: Extents) -> Affine | Expression:
+    """The integer as an index: affine where it can be, and without choices of a known result.
+
+    Raises:
+        AxisCutError: as `affine_of`.
+    """
+    found = affine_of(e, extents)
+    if found is not None:
+        return found
+    match e:
+        case Apply("where", (condition, a, b)) if (holds := _holds(condition, extents)) is not None:
+            return index_of(a if holds else b, extents)
+        case _:
+            return e
 
 
 def affine_of(e: Expression, extents: Extents) -> Affine | None:
@@ -116,6 +132,8 @@ def _combined(operator: str, a: Affine, b: Affine, extents: Extents) -> Affine |
 def _holds(condition: Expression, extents: Extents) -> bool | None:
     """Truth of a comparison at all positions (True) or none (False); None where that is not known."""
     match condition:
+        case Apply("lt", (Segment(), Integer(0))):
+            return False
         case Apply("lt", (Apply("bitwise_xor", parts), Integer(0))):
             forms = [affine_of(x, extents) for x in parts]
             return False if all(f is not None and f.minimum(extents) >= 0 for f in forms) else None

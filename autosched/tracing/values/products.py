@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,8 +15,8 @@ from autosched.tracing.values.values import Index, Pointwise, Product, Value, Vi
 from search_spaces import Reduction, Stage
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Expression
-from search_spaces.workloads.expressions.walking import accesses, distinct, gathers
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather
+from search_spaces.workloads.expressions.walking import accesses, distinct, gathers, variables
 
 # A prologue reads a tensor at two places at most, as rotations of halves do: copies read more of them once.
 _MOST_PLACES = 2
@@ -29,24 +30,26 @@ def multiplied(pulled: Pulled, value: Product, index: Index) -> Pulling:
         factor = _missing(pulled, pulled.factors[-1])
         reason = f"{factor.name} is multiplied, and computed from a product"
         raise NotOneKernelError(reason, factor, needed=not pulled.fusing.computed)
-    if value.precision and pulled.precision not in ("", value.precision):
-        raise NotOneKernelError(f"there are products as {pulled.precision} and as {value.precision}", value)
+    own, others = value.precision, pulled.precision
+    # Only products of 8-bit floats are "fast": with others in a kernel, none is.
+    if own != others and ((own and others) or (pulled.multiplies and "fast" in (own, others))):
+        raise NotOneKernelError(f"there are products as {others or 'ieee'} and as {own or 'ieee'}", value)
     # Before operands are pulled: these may have products of their own.
-    pulled.precision = pulled.precision or value.precision
+    pulled.precision = others or own
     index = _with_rows_and_columns(pulled, value, index)
-    own = axes_in(index)
-    along_k = _summed_index(pulled, value, own)
+    axes = axes_in(index)
+    along_k = _summed_index(pulled, value, axes)
     over, loops = axes_in(along_k), (*index, *along_k)
-    if pulled.multiplies and not pulled.fusing.chained and own != pulled.output_axes:
+    if pulled.multiplies and not pulled.fusing.chained and axes != pulled.output_axes:
         raise NotOneKernelError("there are products over different axes", value)
     pulled.contracted.append(over)
     a = yield from _factor(pulled, value.a, tuple(loops[n] for n in value.a_loops))
     b = yield from _factor(pulled, value.b, tuple(loops[n] for n in value.b_loops))
     pulled.contracted.pop()
-    _widen_output(pulled, value, own)
+    _widen_output(pulled, value, axes)
     pulled.multiplies = True
     reduction = Reduction("sum", pulled.axes(over))
-    made = pulled.access(Stage(value.name, pulled.axes(own), ex.mul(a, b), reduction), value)
+    made = pulled.access(Stage(value.name, pulled.axes(axes), ex.mul(a, b), reduction), value)
     pulled.products |= {a.tensor for a in accesses(made)}
     return made
 
@@ -145,10 +148,21 @@ def _may_be_computed(pulled: Pulled, factor: Expression) -> bool:
     """True if a product may multiply an expression instead of a tensor in memory."""
     stages = {s.name for s in pulled.stages}
     folded = any(a.tensor in stages for a in accesses(factor)) or next(iter(gathers(factor)), None)
-    if pulled.fusing.chained and folded:
+    if (pulled.fusing.chained and folded) or _repeats_a_table(pulled, factor):
         return True
     places = Counter(a.tensor for a in distinct(factor) if isinstance(a, Access))
     return pulled.fusing.computed and max(places.values(), default=0) <= _MOST_PLACES
+
+
+def _repeats_a_table(pulled: Pulled, factor: Expression) -> bool:
+    """True for elements looked up in a tensor that has fewer: stored, they would take more memory than it does.
+
+    A matrix for each row of a grouped product is such, which takes far more.
+    """
+    if not isinstance(factor, Gather):
+        return False
+    table = next(o.value for o in pulled.reads.operands.values() if o.name == factor.tensor)
+    return math.prod(pulled.extents[v] for v in variables(factor)) > table.elements
 
 
 def _missing(pulled: Pulled, factor: Value) -> Value:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from autosched.tracing.values.reads import Reads, at_its_axes
 from autosched.tracing.values.scanned import ScannedStages
-from autosched.tracing.values.tensor_reads import MemoryView
+from autosched.tracing.values.tensor_reads import MemoryView, base_of, memory_view
 from autosched.tracing.values.values import Index, Value, as_read
 from search_spaces import AutoschedError, Axis, Stage
 from search_spaces.workloads.expressions.affine import Affine, axis_index
@@ -146,6 +146,18 @@ class Pulled:
             same = replace(stage, name=self.names.fresh(stage.name))
             self.stages.append(same)
         return as_read(at_its_axes(same), value.dtype)
+
+    def segment(self, ends: Value, position: Affine | Expression) -> Expression:
+        """The segment that a position is in.
+
+        Raises:
+            NotOneKernelError: the ends do not lie in memory one after the other.
+        """
+        strided = memory_view(ends, self.stored)
+        if strided is None or strided.strides != (1,):
+            below = base_of(ends, self.stored)
+            raise NotOneKernelError(f"{ends.name} is searched", None if below in self.stored else below, needed=True)
+        return self.reads.segment(strided, position)
 
     def read(self, strided: MemoryView, index: Index, fill: float | int = 0) -> Expression:
         return self.reads.element(strided, index, fill, multiplied=bool(self.factors))

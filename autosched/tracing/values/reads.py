@@ -15,7 +15,7 @@ from autosched.tracing.values.values import Index, Value, as_read
 from search_spaces import InputError, Stage
 from search_spaces.workloads.dtypes import dtype, is_float
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression, Gather
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Segment
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.strides import check_strides
 
@@ -61,6 +61,10 @@ class Reads:
         operand = self.operand(whole_of(strided))
         outside = None if inside else fill if is_float(strided.value.dtype) else int(fill)
         return as_read(Access(operand.name, forms, outside), strided.value.dtype)
+
+    def segment(self, ends: MemoryView, position: Affine | Expression) -> Expression:
+        """The segment that a position is in: the ends are an input with their own dimension."""
+        return Segment(self.operand(whole_of(ends)).name, position, *ends.shape)
 
     def is_inside(self, index: Index, shape: Sequence[int]) -> bool:
         """True if every index that is no data is inside the shape for all positions."""

@@ -338,6 +338,21 @@ class Gathered(Value):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Segments(Value):
+    """The number of elements of sorted `ends` that are at most each position (ATen: bucketize, to the right).
+
+    Both are integers; `ends` have one dimension, and are in memory.
+    """
+
+    ends: Value
+    position: Value
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (self.ends, self.position)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Prepared(Value):
     """A value of constants alone, computed before the first call, and again when one of them has changed.
 

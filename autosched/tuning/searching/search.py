@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -18,7 +18,7 @@ from autosched.machine.blas_threads import one_meanwhile
 from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.policies import Policy
 from autosched.measuring import failures
-from autosched.measuring.measurer import BATCH, MeasurerOf, Revising, UnfitWorkloadError
+from autosched.measuring.measurer import BATCH, Losing, MeasurerOf, Revising, UnfitWorkloadError
 from autosched.strategies import Strategy, Transferring
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
 from autosched.tuning.remaining_gain import Improvements, RemainingGain, StopRule
@@ -26,7 +26,7 @@ from autosched.tuning.searching.batch import Batch, Candidate, telling_source
 from autosched.tuning.searching.guidance import Guidance
 from autosched.tuning.searching.interruption import Interruption
 from autosched.tuning.searching.listening import Listening
-from autosched.tuning.searching.parts import USUAL_FINALISTS, Finalists, Log, Space
+from autosched.tuning.searching.parts import NOTHING_LENT, USUAL_FINALISTS, Finalists, Log, Space
 from autosched.tuning.searching.sources import USUAL, Sources
 from autosched.tuning.searching.warm_start import WarmStart, history
 from search_spaces import Schedule, SearchSpace, Workload
@@ -54,7 +54,7 @@ class SearchOf(Generic[T]):
     that of the records to come, without their time and place in the run, and the measuring machine; `log_s` is the time
     to write them, `wall_s` the part of the session that was spent on it; `improvements` are those of its finished
     batches. `exhausted`: nothing is left to propose. `unfit` is the reason why its workload cannot be measured here;
-    `lost` counts the trials that its measurer never answered.
+    `lost` counts the trials that its measurer never answered; `losses` are the machines that it lost meanwhile.
     """
 
     space: T
@@ -96,6 +96,7 @@ class SearchOf(Generic[T]):
         # Lost schedules that are submitted again.
         self._again: list[Schedule] = []
         self.lost = 0
+        self.losses: tuple[str, ...] = ()
 
     @property
     def known(self) -> int:
@@ -294,16 +295,27 @@ class SearchOf(Generic[T]):
         elif self.sources.cold:
             self._heard += [r for r in records if r.measurement.ok]
 
-    def finish(self, measurer: MeasurerOf[Any], interruption: Interruption, deadline: Deadline = NEVER) -> None:
-        """Run the finals, if they are due and the user does not interrupt; where time is short, less or none."""
+    def finish(
+        self,
+        measurer: MeasurerOf[Any],
+        interruption: Interruption,
+        deadline: Deadline = NEVER,
+        lent: Mapping[Schedule, Measurement] = NOTHING_LENT,
+    ) -> None:
+        """Run the finals, if they are due and the user does not interrupt; where time is short, less or none.
+
+        Schedules `lent` by other sizes take part, with what they took there.
+        """
         begin = time.perf_counter()
-        chosen, rounds = self.finalists.within(deadline.left_s, self.records) if self.finals_due else ((), 0)
+        due = self.must_compare(lent)
+        chosen, rounds = self.finalists.within(deadline.left_s, self.records, lent) if due else ((), 0)
         if chosen and not self.unfit and not interruption:
             self.report("finals")
             self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
             self._finals(measurer, [self.space.bind(schedule) for schedule in chosen], rounds)
         self.lost += len(self._again)
         self._again.clear()
+        self.losses = tuple(measurer.losses) if isinstance(measurer, Losing) else ()
         self.interrupted = bool(interruption)
         self.wall_s += time.perf_counter() - begin
 
@@ -326,6 +338,10 @@ class SearchOf(Generic[T]):
         """True if there are trials after the last finals, and enough kernels to choose from."""
         fresh = bool(self.records) and not self.records[-1].provenance.finals
         return fresh and bool(self.finalists.chosen(self.records))
+
+    def must_compare(self, lent: Iterable[Schedule]) -> bool:
+        """True if finals are due, or if one of these schedules was never measured here."""
+        return self.finals_due or not self._known.issuperset(lent)
 
     def _record(
         self, schedule: Schedule, measurement: Measurement, trial: int, *, finals: int = 0, propose_s: float = 0.0

@@ -31,6 +31,7 @@ from search_spaces.workloads.expressions.expression import (
     Gather,
     Integer,
     Literal,
+    Segment,
 )
 from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.workload import Axis
@@ -44,7 +45,7 @@ def fold_by_loop(program: ChainProgram) -> list[Statement]:
         before.emit(e)
     body += [program.moved(s, "rows_load", program.chain.row_tensors) for s in before.body]
     known = {f"{name} before": tile for name, tile in program.running.items()}
-    marks = Marks.of(program)
+    marks = Marks.of(program, before)
     parts = parts_of(program.chain, marks.mask, marks.place, f"{marks.ending}.0", program.tile.even)
     body += marks.body
     # Overlapped dots need an iteration to begin with; a boundary has one where whole tiles may have none.
@@ -159,7 +160,7 @@ def _parts_without(e: Expression, axes: Collection[str], changing: Collection[st
     match e:
         case Apply(_, arguments):
             within = arguments
-        case Gather():
+        case Gather() | Segment():
             within = e.looked_up
     for part in within:
         yield from _parts_without(part, axes, changing)

@@ -7,6 +7,7 @@ A class of 8 images of 14 rows of 14 columns, and tiles of 128 positions of it:
     patch    2 rows and 8 columns of all 8 images, which leave out fewer positions beyond the ends
     range    positions 128*t … 128*t + 127 of the number image*196 + row*14 + column, whose digits are those three
     joined   of a reduction: the boxes at all columns, one after the other (`joined_tiles`)
+    unrolled of a reduction: the same, as operands of a dot for each column
 
 A range has padding only at its end. Each index moves along a digit (`tiles.Flat`), and digits that are in radix in
 memory are one position again.
@@ -30,7 +31,7 @@ from search_spaces.workloads.expressions.expression import Access, why_not_slice
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis
 
-BOX, FUSED, RANGE, JOINED = "box", "fused", "range", "joined"
+BOX, FUSED, RANGE, JOINED, UNROLLED = "box", "fused", "range", "joined", "unrolled"
 # Longest tiles.
 LONGEST = 512
 # The classes of a contraction that are tiled, by the names of their tiled axes.
@@ -47,7 +48,8 @@ MOVED = {
 class ClassTiles:
     """Tiles of `size` positions of a class, along its axis `tiled`, as boxes, or as ranges over all axes.
 
-    `summed`: they are iterations of a loop, instead of programs of a grid.
+    `summed`: they are iterations of a loop, instead of programs of a grid. `cuts`: number of places at which data cuts
+    the tiled axis, and no tile goes over one of them.
     """
 
     axes: tuple[Axis, ...]
@@ -55,6 +57,7 @@ class ClassTiles:
     size: int
     kind: str
     summed: bool = False
+    cuts: int = 0
 
     @property
     def ranged(self) -> bool:
@@ -68,20 +71,30 @@ class ClassTiles:
     @property
     def in_one_loop(self) -> bool:
         """True if one loop is over the tiles at all positions, with digits for its variables."""
-        return self.summed and (self.boxed or self.kind in (FUSED, JOINED))
+        return self.summed and (self.boxed or self.kind in (FUSED, JOINED, UNROLLED))
+
+    @property
+    def together(self) -> Axis | None:
+        """The axis at all of whose positions an iteration has boxes: joined along the tiled one, or each for itself."""
+        return together_axis(self.axes, self.tiled) if self.kind in (JOINED, UNROLLED) else None
 
     @property
     def joined(self) -> Axis | None:
         """The axis at all of whose positions boxes are joined along the tiled one."""
-        return joined_axis(self.axes, self.tiled) if self.kind == JOINED else None
+        return self.together if self.kind == JOINED else None
+
+    @property
+    def unrolled(self) -> bool:
+        """True if an iteration has several boxes, each an operand of a dot of its own."""
+        return self.kind == UNROLLED
 
     @cached_property
     def sides(self) -> dict[str, int]:
         """Positions of a tile along every axis, unless it is a range."""
         box = self._sides if self.boxed else None
         if box is None:
-            several = {x.name: padded(x.extent) for x in (self.joined,) if x}
-            own = {self.tiled.name: self.size // math.prod(several.values())}
+            several = {x.name: padded(x.extent) for x in (self.together,) if x}
+            own = {self.tiled.name: self.size // (math.prod(several.values()) if self.joined else 1)}
             return {x.name: 1 for x in self.axes} | several | own
         return {x.name: side for x, side in zip(self.axes, box, strict=True)}
 
@@ -99,7 +112,13 @@ class ClassTiles:
         """Number of tiles along every axis of which grids have a variable."""
         if self.ranged:
             return {self.tiled.name: self.steps}
-        return {x.name: -(-x.extent // self.sides[x.name]) for x in self.axes}
+        return {x.name: -(-x.extent // self.sides[x.name]) for x in self.axes} | self._count_of_segments
+
+    @property
+    def _count_of_segments(self) -> dict[str, int]:
+        """The most tiles that segments can have: one position in each that has any, and all others in the first."""
+        found = min(self.cuts + 1, self.tiled.extent)
+        return {self.tiled.name: (self.tiled.extent - found) // self.size + found} if self.cuts else {}
 
     @property
     def positions(self) -> int:
@@ -118,7 +137,7 @@ class ClassTiles:
         """True if some tiles reach beyond the end of an axis."""
         if self.ranged:
             return self.positions % self.size != 0
-        return any(x.extent % self.sides[x.name] for x in self.axes if x != self.joined)
+        return any(x.extent % self.sides[x.name] for x in self.axes if x != self.together)
 
     @property
     def steps(self) -> int:
@@ -201,7 +220,9 @@ def class_tiles(form: Contraction, values: Mapping[str, KnobValue], name: str) -
     """The tiles of the class m, n or k of a contraction, by its knobs."""
     (axes, tiled), tiling = form.classes[name], values[name]
     assert isinstance(tiling, tuple)
-    return ClassTiles(axes, tiled, tiling[-1], str(values.get(f"{name}_axes", BOX)), name == "k")
+    cut, cuts = form.cuts
+    kind = str(values.get(f"{name}_axes", BOX))
+    return ClassTiles(axes, tiled, tiling[-1], kind, name == "k", cuts if cut == tiled.name else 0)
 
 
 def class_positions(form: Contraction, name: str, ranged: bool) -> int:
@@ -218,6 +239,8 @@ def may_range(form: Contraction, name: str) -> bool:
 def why_not_ranged(form: Contraction, ranged: Mapping[str, bool], boxed: Collection[str] = ()) -> str | None:
     """Reason that slices cannot express operands with these classes as ranges, and others as boxes, or None."""
     several = {*boxed, *(name for name, one in ranged.items() if one)}
+    if "k" in several and form.is_scaled:
+        return "dots are scaled at one position of every reduced axis but the tiled one"
     tiled = [x.name for name, (axes, one) in form.classes.items() for x in axes if name in several or x == one]
     read = dict.fromkeys(a for side in form.operands for e in side for a in accesses(e))
     if reason := next((reason for a in read if (reason := why_not_sliced(a, tiled))), None):
@@ -229,7 +252,7 @@ def why_not_ranged(form: Contraction, ranged: Mapping[str, bool], boxed: Collect
     return None if ends else f"operands of {form.dtype} go on beyond the end of {form.reduced[0].name}"
 
 
-def joined_axis(axes: Sequence[Axis], tiled: Axis) -> Axis | None:
+def together_axis(axes: Sequence[Axis], tiled: Axis) -> Axis | None:
     """The innermost axis besides the tiled one, if there is one."""
     return next((x for x in reversed(axes) if x != tiled), None)
 

@@ -8,7 +8,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from search_spaces.anchors.contractions.batch_tiles import batch_axis, batch_tile, batch_tiling, has_warp_dots
-from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
+from search_spaces.anchors.contractions.class_tiles import (
+    CLASSES,
+    JOINED,
+    UNROLLED,
+    class_positions,
+    class_tiles,
+    fits,
+    may_range,
+)
 from search_spaces.anchors.contractions.halos import has_halo, has_views_along_k
 from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_copies import (
@@ -17,8 +25,9 @@ from search_spaces.anchors.contractions.operand_copies import (
     operand,
     why_not_prepared,
 )
-from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_epilogue_tiles, whole_tiles
+from search_spaces.anchors.contractions.operand_tiles import LOADS, copied_reads, whole_epilogue_tiles, whole_tiles
 from search_spaces.anchors.contractions.rules.specialization import WARPS
+from search_spaces.anchors.contractions.unrolled_tiles import may_unroll
 from search_spaces.anchors.contractions.windows import window_class
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.loops.peeling import peeling
@@ -42,7 +51,6 @@ from search_spaces.programs.halos import HALO
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.structure.contraction import SHORT_AXIS, Contraction
-from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.structure.operand_types import is_computed
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access, Expression
@@ -98,7 +106,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
             [x.extent for x in axes],
             ranged[name],
             BOX_TILES[name] if boxed[name] & {"descriptor", HALO} else (),
-            name == "k" and bool(together),
+            [kind for kind, one in ((JOINED, together), (UNROLLED, may_unroll(form))) if name == "k" and one],
         )
     ]
     tiled = (*(d.name for d in ranges if d.name != "k_axes"), "m", "n")
@@ -127,7 +135,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         stores(store_addressing(workload, target)),
         loads("epilogue_load", epilogue_addressing(workload, form, target)),
         subtiles(),
-        specialization(units is not None),
+        specialization(units is not None and not form.is_scaled),
         # Triton 3.9 aborts on clusters whose loop has several dots.
         clusters(target.features.cluster > 1 and len(form.dots) == 1),
         max_registers((64, 96, 128, 168)),
@@ -161,8 +169,8 @@ def ways_to_load(
     """
     side = form.operands[LOADS.index(knob)]
     moved = [a for e in side for a in whole_tiles(e, form)]
-    if constants := [form.map_of(e) for e in side if isinstance(e, Access) and form.map_of(e).tensor.constant]:
-        return _ways_to_prepare(form, side, constants, moved, target)
+    if any(form.map_of(a).tensor.constant for a in copied_reads(form, side)):
+        return _ways_to_prepare(form, side, moved, target)
     ways = addressing_of_all(workload, moved, target)
     by = target.features.descriptors
     if not all(map(form.is_plain, moved)):
@@ -185,7 +193,6 @@ def ways_to_load(
 def _ways_to_prepare(
     form: Contraction,
     side: Sequence[Expression],
-    constants: Sequence[OperandMap],
     moved: Sequence[Access],
     target: Target,
 ) -> tuple[KnobValue, ...]:
@@ -195,13 +202,14 @@ def _ways_to_prepare(
     """
     whole = all(form.is_plain(a) or form.is_box(a) for a in moved)
     ways = addressing_of_all(form.workload, moved, target) if whole else ("pointer",)
-    if len(constants) < len(side) or any(why_not_prepared(form, x.access) for x in constants):
+    copied = copied_reads(form, side)
+    if any(not form.map_of(a).tensor.constant or why_not_prepared(form, a) for a in copied):
         return ways
     either = dtype(form.dtype).bytes == 2 and "descriptor" not in ways
     made = [
         way
         for way, k_major in PREPARED_WAYS.items()
-        if (k_major or either) and not all(is_prepared_already(form, x.access, k_major) for x in constants)
+        if (k_major or either) and not all(is_prepared_already(form, a, k_major) for a in copied)
     ]
     return (*ways, *(x for x in made if is_by_pointers(x) or target.features.descriptors is not None))
 

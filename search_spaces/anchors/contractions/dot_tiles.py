@@ -4,32 +4,45 @@ acc, acc2 = 0, 0
 for k0 …:                                 over the reduced axes that are not tiled
   for k.0 (pipelined):
     a = prologue(x_tile, …)               loop invariants are computed before the loop
-    acc += dot(a, b_tile); acc2 += dot(a, c_tile)
+    acc += dot(a, b_tile); acc2 += dot(a, c_tile)      or scale * dot(…), which is the same along k.0's tile
 store out_tile = epilogue(acc, acc2), whole or cut into subtiles
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from search_spaces.anchors.contractions.class_tiles import ClassTiles, class_tiles
 from search_spaces.anchors.contractions.joined_tiles import joined, places_of, views_at
 from search_spaces.anchors.contractions.operand_tiles import LOADS, Iteration, Operands, iteration_of
 from search_spaces.anchors.contractions.output_tiles import OutputTile
+from search_spaces.anchors.loops.contributions import Guards, ranges
+from search_spaces.anchors.loops.range_ends import bound, useful_within
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.halos import HALO, halo_of
 from search_spaces.programs.lowering import Emitter, start_of
-from search_spaces.programs.statements import Digits, Dot, Fill, For, Load, Statement
-from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.programs.neighbours import Neighbours
+from search_spaces.programs.statements import Dot, Fill, For, Load, Map, Statement
+from search_spaces.programs.tiles import Bound, Digits, Slice, Tile
 from search_spaces.schedules.knobs import Values
+from search_spaces.structure.axes import Structure
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
+from search_spaces.workloads.dtypes import accumulator_of
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The statements of every iteration, and those before the loop."""
+
+    before: tuple[Statement, ...]
+    body: tuple[Statement, ...]
 
 
 @dataclass(frozen=True)
@@ -134,15 +147,25 @@ class DotTile:
         start = start_of((reduced.digits[-1][0], reduced.sides[reduced.tiled.name])) if digits else number
         iteration = self._iteration(operands, names, start, beyond=not peeled)
         bound = Bound(number, reduced.count if digits else reduced.positions) if self.uneven else None
-        body: tuple[Statement, ...] = (*iteration.body, *self._dots(iteration))
-        body = (For(variable, extent - peeled, body, bound=bound, digits=digits),)
+        ends, useful = self._useful(variable, self.place(start), names)
+        loop = For(variable, extent - peeled, iteration.body, bound=bound, useful=useful, digits=digits)
+        body: tuple[Statement, ...] = (loop,)
         for around, positions in reversed(loops[:-1]):
             body = (For(around, positions, body),)
-        whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *iteration.before, *body]
+        whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *ends, *iteration.before, *body]
         if peeled:
             iteration = self._iteration(operands, names, Affine(offset=(reduced.count - 1) * reduced.size), beyond=True)
-            whole += [*iteration.before, *iteration.body, *self._dots(iteration)]
+            whole += [*iteration.before, *iteration.body]
         return whole
+
+    def _useful(
+        self, variable: str, place: Mapping[str, Slice], names: Names
+    ) -> tuple[list[Statement], tuple[Bound, ...]]:
+        """The iterations of a loop in which operands are not 0 by a range that is data; statements before the loop."""
+        guards, forms = ranges_of(self.form)
+        emitter = Emitter(self.output.place, {t.name: t.dtype for t in self.workload.inputs}, names)
+        ends = bound(forms, guards.ends, emitter)
+        return emitter.body, useful_within(forms, {**place, **ends}, variable)
 
     def _of_halos(self, operands: Operands, names: Names) -> list[Statement]:
         """The same with the taps of all windows inside of the loop over blocks of channels."""
@@ -160,36 +183,62 @@ class DotTile:
                 halos.append(halo)
             body.append(s)
         views = views_at(replace(iteration, body=tuple(body)), self.reduced.joined, names)
-        iteration = joined(views, self.reduced, names)
+        steps = self._steps([joined(views, self.reduced, names)], names)
         digits = Digits(start_of(("k.0", 1)), tuple(taps))
-        body = [*iteration.body, *self._dots(iteration)]
-        loop = For("k.0", math.prod(size for _, size in taps), tuple(body), digits=digits)
+        loop = For("k.0", math.prod(size for _, size in taps), steps.body, digits=digits)
         sums = (Fill(acc, 0.0) for acc in self.accumulators)
-        return [*sums, *iteration.before, For(variable, count, (*halos, loop))]
+        return [*sums, *steps.before, For(variable, count, (*halos, loop))]
 
     def place(self, start: Affine) -> dict[str, Slice]:
         """Slices of an iteration, with its tile of the reduced axes at this start."""
         reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.reduced.others}
         return {**self.output.place, **reduced, **self.reduced.place(start)}
 
-    def _iteration(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Iteration:
-        """The loads of an iteration at this start; `beyond`: true if it may reach beyond the end of k."""
-        places = places_of(self.reduced, self.place(start))
-        return joined([self._at(operands, names, x, self._end(beyond)) for x in places], self.reduced, names)
+    def _iteration(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Steps:
+        """The loads of an iteration at this start, and its dots; `beyond`: true if it may reach beyond the end of k."""
+        places, end = places_of(self.reduced, self.place(start)), self._end(beyond)
+        if not self.reduced.unrolled:
+            parts = [self._at(operands, names, x, end) for x in places]
+            return self._steps([joined(parts, self.reduced, names)], names)
+        shared = Neighbours({t.name: t.effective_strides for t in self.workload.inputs})
+        return self._steps([self._at(operands, names, x, end, shared) for x in places], names)
 
     def _end(self, beyond: bool) -> Axis | None:
         return self.reduced.outermost if beyond and self.reaches else None
 
-    def _at(self, operands: Operands, names: Names, place: Mapping[str, Slice], end: Axis | None) -> Iteration:
+    def _at(
+        self,
+        operands: Operands,
+        names: Names,
+        place: Mapping[str, Slice],
+        end: Axis | None,
+        shared: Neighbours | None = None,
+    ) -> Iteration:
         ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.all_axes
-        return iteration_of(self.form, operands, place, ways, free, names, end)
+        return iteration_of(self.form, operands, place, ways, free, names, end, shared)
 
-    def _dots(self, iteration: Iteration) -> tuple[Statement, ...]:
+    def _steps(self, parts: Sequence[Iteration], names: Names) -> Steps:
+        """What is loaded for all parts of an iteration, then their dots."""
+        loads = [s for part in parts for s in part.body]
+        return Steps(tuple(s for part in parts for s in part.before), (*loads, *self._dots(parts, names)))
+
+    def _dots(self, parts: Sequence[Iteration], names: Names) -> Iterator[Statement]:
+        """The dots of an iteration, each added to its sums; those that are scaled are a sum of their own before.
+
+        part = 0; part += dot(a, b); acc = acc + part * scale
+        """
         k, precision = self.form.k.name, precision_of(self.workload)
-        return tuple(
-            Dot(acc, iteration.tiles[0][d.a].name, iteration.tiles[1][d.b].name, k, precision)
-            for acc, d in zip(self.accumulators, self.form.dots, strict=True)
-        )
+        for acc, d in zip(self.accumulators, self.form.dots, strict=True):
+            operands = [(x.tiles[0][d.a].name, x.tiles[1][d.b].name) for x in parts]
+            if d.scale is None:
+                yield from (Dot(acc, a, b, k, precision) for a, b in operands)
+                continue
+            part = replace(acc, name=names.fresh("part"), dtype=accumulator_of(self.form.dtype))
+            scaled = replace(acc, name=names.fresh("scaled"))
+            yield Fill(part, 0)
+            yield from (Dot(part, a, b, k, precision) for a, b in operands)
+            yield Map(scaled, "mul", (part.name, parts[0].scales[d.scale].name))
+            yield Map(acc, "add", (acc.name, scaled.name))
 
     def finish(self, names: Names) -> list[Statement]:
         """Apply the epilogue to the accumulators and store the outputs."""
@@ -211,6 +260,14 @@ class DotTile:
             for acc, part in zip(self.accumulators, parts, strict=True):
                 body.append(self.output.store(buffers[acc.name], part, place, [index], atomic))
         return body
+
+
+@lru_cache(256)
+def ranges_of(form: Contraction) -> tuple[Guards, frozenset[Affine]]:
+    """The ranges outside of which all products are 0 by a factor: the other one may be infinite."""
+    guards = Guards(Structure(form.workload, form.axes, form.reduced))
+    sides = ((ranges(guards.equal(d.a, 0.0)), ranges(guards.equal(d.b, 0.0))) for d in form.dots)
+    return guards, frozenset.intersection(*(a | b for a, b in sides))
 
 
 def precision_of(workload: Workload) -> Literal["ieee", "tf32", "fast"]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from search_spaces.anchors.contractions.batch_tiles import by_warps
-from search_spaces.anchors.contractions.class_tiles import JOINED, ClassTiles, joined_axis
+from search_spaces.anchors.contractions.class_tiles import JOINED, ClassTiles, together_axis
 from search_spaces.anchors.contractions.operand_tiles import LOADS, Iteration
 from search_spaces.programs.statements import Fill, Interleave, Statement, View
 from search_spaces.programs.tiles import Slice, Tile
@@ -37,16 +37,17 @@ _CHUNK_BYTES = 16
 
 def joined_depths(form: Contraction) -> tuple[int, ...]:
     """Depths of dots of tiles at all positions of an axis, joined along a short k; () if there is no such axis."""
-    axis = joined_axis(form.reduced, form.k)
-    if axis is None or not 1 < axis.extent <= _MOST or form.k.extent > SHORT_AXIS:
+    axis = together_axis(form.reduced, form.k)
+    short = axis is not None and 1 < axis.extent <= _MOST and form.k.extent <= SHORT_AXIS
+    if axis is None or not short or form.is_scaled_along(axis):
         return ()
     own, chunk = padded(form.k.extent), _CHUNK_BYTES // dtype(form.dtype).bytes
     return tuple(padded(axis.extent) * depth for depth in dict.fromkeys((own, max(own, chunk))))
 
 
 def places_of(tiles: ClassTiles, place: Mapping[str, Slice]) -> list[Mapping[str, Slice]]:
-    """The place of every tile that is joined; of one, if none are."""
-    if (axis := tiles.joined) is None:
+    """The place of every tile of an iteration; of one, if there are no several."""
+    if (axis := tiles.together) is None:
         return [place]
     return [{**place, axis.name: Slice(Affine(offset=at))} for at in range(axis.extent)]
 
@@ -64,7 +65,7 @@ def joined(parts: Sequence[Iteration], tiles: ClassTiles, names: Names) -> Itera
         }
         for n in sides
     )
-    return Iteration((made[0], made[1]), tuple(s for part in parts for s in part.before), tuple(body))
+    return Iteration((made[0], made[1]), tuple(s for part in parts for s in part.before), tuple(body), parts[0].scales)
 
 
 def views_at(views: Iteration, axis: Axis | None, names: Names) -> list[Iteration]:
@@ -84,7 +85,7 @@ def _views_at(views: Iteration, variable: str, at: int, names: Names) -> Iterati
         made[s.dst.name] = replace(s.dst, name=names.fresh(s.dst.name)) if at else s.dst
         body.append(View(made[s.dst.name], s.src, slices))
     rows, columns = ({e: made[t.name] for e, t in side.items()} for side in views.tiles)
-    return Iteration((rows, columns), views.before if at == 0 else (), tuple(body))
+    return Iteration((rows, columns), views.before if at == 0 else (), tuple(body), views.scales)
 
 
 def _joined(parts: Sequence[Tile], count: int, along: str, names: Names, body: list[Statement]) -> Tile:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from search_spaces.anchors.contractions.class_tiles import place_of_windows
 from search_spaces.anchors.contractions.operand_copies import COPIED, OperandCopy, copied_operand
 from search_spaces.anchors.contractions.output_tiles import loaded
 from search_spaces.programs.lowering import Emitter
+from search_spaces.programs.neighbours import Neighbours
 from search_spaces.programs.statements import Load, Statement
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values
@@ -16,9 +17,9 @@ from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal, Segment
 from search_spaces.workloads.expressions.operators import ROUNDINGS
-from search_spaces.workloads.expressions.walking import accesses, variables
+from search_spaces.workloads.expressions.walking import accesses, rewritten, variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 
@@ -40,23 +41,34 @@ class Operands:
 
 @dataclass(frozen=True)
 class Iteration:
-    """Operand tiles of rows and of columns, the statements of every iteration, and those before the loop."""
+    """Operand tiles of rows and of columns, the statements of every iteration, and those before the loop.
+
+    `scales`: of those dots that have one.
+    """
 
     tiles: tuple[Mapping[Expression, Tile], Mapping[Expression, Tile]]
     before: tuple[Statement, ...]
     body: tuple[Statement, ...]
+    scales: Mapping[Expression, Tile]
 
 
 def operands_of(workload: Workload, form: Contraction, values: Values) -> Operands:
     """The operands as a schedule reads them: in place, or from copies."""
-    copies: dict[Expression, OperandCopy] = {}
+    sides, copies = list[dict[Expression, Expression]](), list[OperandCopy]()
     for side, knob in zip(form.operands, LOADS, strict=True):
         way = values.word(knob)
-        if way in COPIED:
-            copies.update((e, copied_operand(form, e, way)) for e in side if isinstance(e, Access))
-    rows, columns = ({e: copies[e].read if e in copies else e for e in side} for side in form.operands)
-    dtypes = {t.name: t.dtype for t in workload.inputs} | {c.workspace.name: c.workspace.dtype for c in copies.values()}
-    return Operands((rows, columns), dtypes, tuple(dict.fromkeys(copies.values())))
+        made = {a: copied_operand(form, a, way) for a in copied_reads(form, side)} if way in COPIED else {}
+        sides.append({e: _with_copies(e, made) for e in side})
+        copies += made.values()
+    dtypes = {t.name: t.dtype for t in workload.inputs} | {c.workspace.name: c.workspace.dtype for c in copies}
+    return Operands((sides[0], sides[1]), dtypes, tuple(dict.fromkeys(copies)))
+
+
+def _with_copies(operand: Expression, copies: Mapping[Access, OperandCopy]) -> Expression:
+    def change(e: Expression) -> Expression | None:
+        return copies[e].read if isinstance(e, Access) and e in copies else None
+
+    return rewritten(operand, change)
 
 
 def iteration_of(
@@ -67,14 +79,20 @@ def iteration_of(
     free: Collection[str],
     names: Names,
     end: Axis | None,
+    neighbours: Neighbours | None = None,
 ) -> Iteration:
-    """The tiles of operands of any kind; `end`: the axis whose end they reach beyond, if any."""
+    """The tiles of operands of any kind; `end`: the axis whose end they reach beyond, if any.
+
+    `neighbours`: of places in one iteration, which share what they load.
+    """
     made = [
-        _side(form, side, operands.dtypes, place, how, free, names, end)
+        _side(form, side, operands.dtypes, place, how, free, names, end, neighbours)
         for side, how in zip(operands.sides, ways, strict=True)
     ]
     (rows, before_a, a), (columns, before_b, b) = made
-    return Iteration((rows, columns), (*before_a, *before_b), (*a, *b))
+    emitter = Emitter(place, operands.dtypes, names, neighbours=neighbours)
+    scales = {d.scale: emitter.tile(d.scale, "scale") for d in form.dots if d.scale}
+    return Iteration((rows, columns), (*before_a, *before_b), (*a, *b, *emitter.body), scales)
 
 
 def _side(
@@ -86,6 +104,7 @@ def _side(
     free: Collection[str],
     names: Names,
     end: Axis | None,
+    neighbours: Neighbours | None,
 ) -> tuple[dict[Expression, Tile], list[Statement], list[Statement]]:
     """Load and compute the operands of one side, each once an iteration."""
     if how == "im2col":
@@ -95,7 +114,8 @@ def _side(
     order = next((x for e in operands.values() for x in whole_tiles(e, form)), None)
     tiled = {x for x, piece in place.items() if piece.axis}
     first = [*filter(None, (i.along(tiled) for i in order.index))] if order else []
-    emitter = Emitter({x: place[x] for x in (*(x for x in place if x not in first), *first)}, dtypes, names)
+    ordered = {x: place[x] for x in (*(x for x in place if x not in first), *first)}
+    emitter = Emitter(ordered, dtypes, names, neighbours=neighbours, short=True)
     written = {e: _written(form, read, end) for e, read in operands.items()}
     for e in written.values():
         for part in _parts_without(e, {x.name for x in form.reduced}):
@@ -142,6 +162,11 @@ def whole_tiles(operand: Expression, form: Contraction) -> Iterator[Access]:
             yield access
 
 
+def copied_reads(form: Contraction, side: Iterable[Expression]) -> tuple[Access, ...]:
+    """The reads of a side's operands that copies replace: operands as stored, and whole tiles of computed ones."""
+    return tuple(dict.fromkeys(a for e in side for a in ((e,) if isinstance(e, Access) else whole_tiles(e, form))))
+
+
 def moved_by(form: Contraction, knob: str, way: str = "") -> tuple[tuple[Access, tuple[int, ...]], ...]:
     """The tensors whose whole tiles a decision moves, or copies of them, as they are read or stored; their strides."""
     workload = form.workload
@@ -177,6 +202,6 @@ def _parts_without(expression: Expression, axes: Collection[str]) -> Iterator[Ex
         case Apply(_, arguments):
             for argument in arguments:
                 yield from _parts_without(argument, axes)
-        case Gather():
+        case Gather() | Segment():
             for index in expression.looked_up:
                 yield from _parts_without(index, axes)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from search_spaces.programs.lowering import largest_at
+from search_spaces.anchors.loops.range_ends import useful_within
 from search_spaces.programs.statements import For, If, Statement
 from search_spaces.programs.tiles import Bound, Skew, Slice
 from search_spaces.workloads.expressions.affine import Affine
@@ -127,8 +127,7 @@ class ColumnLoop:
             bound = Bound(start, end)
         body = tuple(self._iteration(iteration, start, self.width))
         place = {**self.rows, **self.walked, self.column.name: Slice(start, self.width, self.column.name)}
-        largest = (largest_at(form, place) for form in sorted(self.unchanged, key=str))
-        useful = tuple(Bound(-form, 1) for form in largest if variable in dict(form.terms))
+        useful = useful_within(self.unchanged, place, variable)
         return [For(variable, share, body, bound=bound, useful=useful)]
 
     def _iteration(self, iteration: Iteration, start: Affine, columns: int) -> list[Statement]:

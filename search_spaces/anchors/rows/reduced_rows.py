@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from search_spaces.anchors.loops.contributions import Guards, positions, ranges
 from search_spaces.anchors.rows.aligned_rows import AlignedRows, aligned_rows
 from search_spaces.anchors.rows.column_loop import ColumnLoop
-from search_spaces.anchors.rows.folds.contributions import unchanged
 from search_spaces.anchors.rows.folds.running_folds import Loops, loops_on
 from search_spaces.anchors.rows.folds.thread_parts import Accumulated, accumulated
 from search_spaces.anchors.rows.row_parts import RowTiles, rows_on
@@ -48,14 +48,23 @@ class ReducedRows:
         return Launch(lanes=self.target.lanes)
 
     @cached_property
+    def guards(self) -> Guards:
+        return Guards(self.structure)
+
+    @cached_property
     def unchanged(self) -> Mapping[str, frozenset[Affine]]:
-        """Points that leave a fold unchanged, for every fold."""
-        return unchanged(self.structure)
+        """Forms of the axes for every fold: where one of them is negative, a point leaves the fold unchanged."""
+        return {fold.name: positions(self.guards.unchanged(fold)) for fold in self.structure.folds}
+
+    @cached_property
+    def ranges(self) -> Mapping[str, frozenset[Affine]]:
+        """The same forms of ends of ranges."""
+        return {fold.name: ranges(self.guards.unchanged(fold)) for fold in self.structure.folds}
 
     @property
     def skips(self) -> bool:
         """True if streams skip columns that leave every fold unchanged."""
-        return any(self.unchanged.values())
+        return any((*self.unchanged.values(), *self.ranges.values()))
 
     @cached_property
     def of_whole_rows(self) -> Loops:

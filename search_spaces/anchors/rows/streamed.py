@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from search_spaces.anchors.loops.range_ends import bound
 from search_spaces.anchors.rows.folds.kept_loops import KeptLoops
 from search_spaces.anchors.rows.folds.running_folds import alike, reduce_columns
 from search_spaces.anchors.rows.reduced_rows import ReducedRows, folds_of_rows
@@ -65,10 +66,14 @@ def streamed_program(reduced: ReducedRows, values: Values) -> TileProgram:
     whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
+    before = rows.emitter(None, names, known)
+    ends = bound(frozenset().union(*reduced.ranges.values()), reduced.guards.ends, before, tiled=reduced.on_gpu)
+    place = {**rows.place, **ends}
+    body += before.body
     for number, group in enumerate(reduced.of_whole_rows.when(online)):
         scanned, start = scanning(whole, group.stages, names)
-        guards = frozenset() if start else alike(reduced.unchanged, group)
-        some = replace(loop, unchanged=guards, rows=rows.place)
+        guards = alike(reduced.unchanged, group) | alike(reduced.ranges, group)
+        some = replace(loop, unchanged=frozenset() if start else guards, rows=place)
         body += start
         if early and number == 0:
             some = storing(some, rows, early, names)

@@ -9,6 +9,7 @@ Before: for tap in 9: for k.0 in 4:             channels k.0*64 : +64 of a tap
 After (k_axes=fused):  for k.0 in 36:           channels (k.0 % 4)*64 : +64 of the tap k.0 // 4
       (k_axes=range):  for k.0:                 positions k.0*64 : +64 of tap*256 + channel
       (k_axes=joined): for row in 3:            8 channels of each of the 3 taps of a row, one after the other
+      (k_axes=unrolled): for k.0:               bytes k.0*64 : +64, and a dot for each of the two values in them
 
 Before: grid r.0, c.0: out[r, c] of a tile of rows and columns, half of which are beyond the end of short columns
 After (flat=1024):     grid f.0: 1024 vectors of the rows and columns as one axis, or positions of all axes as one
@@ -41,17 +42,17 @@ WHERE_NOT = "Where a class has one axis; no range or box of it where slices cann
 
 
 def class_axes(
-    name: str, extents: Sequence[int], ranged: bool, tiles: Sequence[int] = (), joined: bool = False
+    name: str, extents: Sequence[int], ranged: bool, tiles: Sequence[int] = (), together: Sequence[str] = ()
 ) -> tuple[Decision, ...]:
     """Tiles along one axis, or along several axes of these extents, if there is a choice.
 
-    `ranged`: also ranges of all; `tiles`: sizes of tiles that may be boxes, which divide reduced axes; `joined`: tiles
-    at all positions of one axis may be joined along another.
+    `ranged`: also ranges of all; `tiles`: sizes of tiles that may be boxes, which divide reduced axes; `together`: an
+    iteration may have tiles at all positions of one axis, which are joined along another, or have dots of their own.
     """
     summed = name == "k_axes"
     fused = ("fused",) if summed and len(extents) > 1 else ()
     boxes = [kind for kind in BOXES if any(box_of(tuple(extents), tile, kind, summed) for tile in tiles)]
-    values = ("box", *fused, *(("range", *boxes) if ranged else ()), *(("joined",) if joined else ()))
+    values = ("box", *fused, *(("range", *boxes) if ranged else ()), *together)
     return (Decision(Choice(name, values, ordered=False)),) if len(values) > 1 else ()
 
 

@@ -24,6 +24,7 @@ from search_spaces.programs.statements import (
     Gather,
     If,
     Interleave,
+    Let,
     Load,
     Map,
     Position,
@@ -153,6 +154,8 @@ class OneProgram:
                     self.begin(s, value)
                     if self.is_made(s, value):
                         self.run(s.body)
+            case Let():
+                self.variables[s.variable] = min(max(int(self.tiles[s.src][1]), 0), s.extent - 1)
             case If():
                 self.run(s.then if self.variables[s.variable] == s.value else s.otherwise)
 

@@ -19,7 +19,7 @@ from search_spaces.programs.roles.requests import (
     why_not_alternating,
 )
 from search_spaces.programs.roles.trip_counts import fewest_iterations
-from search_spaces.programs.statements import Dot, For, If, Load, Split, Store, produced, read, statements
+from search_spaces.programs.statements import Dot, For, If, Let, Load, Split, Store, produced, read, statements
 from search_spaces.workloads.dtypes import dtype
 
 # Consumer groups of chained dots; of three, every thread has 160 registers.
@@ -76,7 +76,7 @@ def check_chain(roles: ChainRoles) -> None:
     if launch.alternating and (reason := why_no_turns(units, launch.num_warps)):
         refuse(kernel, reason)
     for s in statements(kernel.body):
-        if isinstance(s, Split | If) or (isinstance(s, Store) and s.atomic):
+        if isinstance(s, Split | If | Let) or (isinstance(s, Store) and s.atomic):
             refuse(kernel, f"it has a {type(s).__name__}; expected loads, maps, folds, dots and plain stores")
     for s in copied(roles.epilogue):
         refuse(kernel, f"{s.buffer} is loaded by descriptor behind the loops; expected pointers")

@@ -9,7 +9,7 @@ from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import check_extents
 from search_spaces.structure.chains.chain import Chain, ChainedProduct
 from search_spaces.structure.chains.chain import axes_text as text
-from search_spaces.structure.operand_types import element_type
+from search_spaces.structure.operand_types import operand_type
 from search_spaces.structure.stages import inline
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, mul, to_text
@@ -188,17 +188,12 @@ def _carried_product(
 
 
 def _multiplied(stage: str, a: Expression, b: Expression, dtypes: Mapping[str, str]) -> str:
-    """The element type of both operands of a dot: their own, or float32, which represents either."""
-    types = {_element_type(x, dtypes) for x in (a, b)}
-    if None in types:
-        raise UnmatchedError(f"{stage} multiplies what is neither float32, float16 nor bfloat16")
-    return types.pop() or "float32" if len(types) == 1 else "float32"
-
-
-def _element_type(operand: Expression, dtypes: Mapping[str, str]) -> str | None:
-    """The element type of an operand; results of folds are float32."""
-    folded = {x.tensor for x in accesses(operand)} - dtypes.keys()
-    return element_type(operand, {**dtypes, **dict.fromkeys(folded, "float32")})
+    """The narrowest element type that represents both operands of a dot. Results of folds are float32."""
+    folded = {x.tensor for x in (*accesses(a), *accesses(b))} - dtypes.keys()
+    found = operand_type((a, b), {**dtypes, **dict.fromkeys(folded, "float32")})
+    if found is None:
+        raise UnmatchedError(f"{stage} multiplies integers; expected floats")
+    return found
 
 
 def _factors(e: Expression) -> list[Expression]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from search_spaces.workloads.expressions.expression import Apply, Expression, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import Apply, Expression, Integer, Literal, Position, Segment
 from search_spaces.workloads.expressions.operators import ROUNDINGS
 
 Interval = tuple[float, float]
@@ -21,6 +21,8 @@ def interval(e: Expression, extents: Mapping[str, int]) -> Interval | None:
             return (value, value)
         case Position(index):
             return (index.minimum(extents), index.maximum(extents))
+        case Segment(size=size):
+            return (0, size)
         case Apply(operator, arguments):
             parts = [interval(a, extents) for a in arguments]
             known = [p for p in parts if p is not None]

@@ -10,7 +10,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    Segment,
+)
 from search_spaces.workloads.expressions.walking import walk
 from search_spaces.workloads.scans import LEFT, RIGHT, Scan, operand
 from search_spaces.workloads.stages import Stage, Tensor
@@ -69,12 +78,12 @@ class ArgumentOrder:
                 outside = [] if fill is None else [f":{constant_text(fill)}"]
                 return _joined("access", self._look(tensor), _seen(self.address(e), colours), *outside), e
             case Gather(tensor, mixed):
-                at = [
-                    (_seen(i, colours), i) if isinstance(i, Affine) else self._in_order(i, colours, known)
-                    for i in mixed
-                ]
+                at = [self._placed(i, colours, known) for i in mixed]
                 look = _joined("gather", self._look(tensor), *sorted(look for look, _ in at))
                 return look, Gather(tensor, tuple(i for _, i in at))
+            case Segment(tensor, position, size):
+                look, position = self._placed(position, colours, known)
+                return _joined("segment", self._look(tensor), look), Segment(tensor, position, size)
             case Apply(operator, arguments):
                 given = [self._in_order(a, colours, known) for a in arguments]
                 if operator in _COMMUTATIVE:
@@ -86,6 +95,12 @@ class ArgumentOrder:
                 return _joined("literal", f":{constant_text(value)}"), e
             case Integer(value):
                 return _joined("integer", f":{value}"), e
+
+    def _placed(
+        self, at: Affine | Expression, colours: Mapping[str, str], known: dict[int, tuple[str, Expression]]
+    ) -> tuple[str, Affine | Expression]:
+        """The same of a place: an affine form or data."""
+        return (_seen(at, colours), at) if isinstance(at, Affine) else self._in_order(at, colours, known)
 
     def _look(self, tensor: str) -> str:
         """The signature of a tensor, independent of its name and of the splitting of its axes."""
@@ -102,7 +117,7 @@ class ArgumentOrder:
 
     def _part(self, e: Expression) -> str:
         match e:
-            case Access(tensor) | Gather(tensor):
+            case Access(tensor) | Gather(tensor) | Segment(tensor):
                 return self._look(tensor)
             case Apply(operator):
                 return operator

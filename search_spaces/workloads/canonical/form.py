@@ -29,8 +29,17 @@ from search_spaces.workloads.canonical.axis_merging import mergeable
 from search_spaces.workloads.canonical.inlining import at_index, inlined
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
-from search_spaces.workloads.expressions.walking import accesses, distinct, distinct_accesses
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    Segment,
+)
+from search_spaces.workloads.expressions.walking import accesses, distinct, distinct_accesses, own_forms
 from search_spaces.workloads.scans import needed_members, of_some
 from search_spaces.workloads.stages import Axis, Stage, Tensor
 from search_spaces.workloads.strides import dense_strides
@@ -162,9 +171,8 @@ class _Form:
         """The axes along which a factor changes."""
         walks = [self._walk(a) for a in distinct_accesses(factor)]
         parts = distinct(factor)
-        others = [dict(e.index.terms) for e in parts if isinstance(e, Position)]
-        looked_up = [dict(i.terms) for e in parts if isinstance(e, Gather) for i in e.index if isinstance(i, Affine)]
-        return {name for found in (*walks, *others, *looked_up) for name in found if name in ordered.places}
+        others = [dict(form.terms) for e in parts if not isinstance(e, Access | Apply) for form in own_forms(e)]
+        return {name for found in (*walks, *others) for name in found if name in ordered.places}
 
     def _ordered(self, stage: Stage) -> _Ordered:
         """The stage in order, with its operands laid out accordingly."""
@@ -296,6 +304,8 @@ class _Form:
                 table = self._table(tensor, index)
                 number = self._number(tensor, tuple(size for size, _, _ in table if size > 1))
                 return ["gather", number, *(self._dimension(*each, stage) for each in table)]
+            case Segment(tensor, position, size):
+                return ["segment", self._number(tensor, (size,)), size, self._place(position, stage)]
             case Position(form):
                 return ["position", _form(form, stage.places)]
             case Literal(value):
@@ -319,12 +329,10 @@ class _Form:
         """Strides of values along the axes: of positions, of look-up indices, and of indices that may be outside."""
         found: list[dict[str, int]] = []
         for e in distinct(stage.expression):
-            if isinstance(e, Position):
-                found.append(dict(e.index.terms))
-            elif isinstance(e, Gather):
-                found += [dict(i.terms) for i in e.index if isinstance(i, Affine)]
-            elif isinstance(e, Access):
+            if isinstance(e, Access):
                 found += [dict(i.terms) for _, i, _ in self._guards(e, stage)]
+            else:
+                found += [dict(form.terms) for form in own_forms(e)]
         return found
 
     def _number(self, tensor: str, shape: tuple[int, ...]) -> int:
@@ -340,7 +348,10 @@ class _Form:
         return sorted(dimensions, key=lambda each: (-each[1], each[0], not isinstance(each[2], Affine)))
 
     def _dimension(self, size: int, stride: int, at: Affine | Expression, stage: _Ordered) -> _Data:
-        return [size, stride, _form(at, stage.places) if isinstance(at, Affine) else self._data(at, stage)]
+        return [size, stride, self._place(at, stage)]
+
+    def _place(self, at: Affine | Expression, stage: _Ordered) -> _Data:
+        return _form(at, stage.places) if isinstance(at, Affine) else self._data(at, stage)
 
 
 def _merged(

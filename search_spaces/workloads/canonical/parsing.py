@@ -9,7 +9,16 @@ from typing import Any
 from search_spaces.workloads import scans
 from search_spaces.workloads.canonical.axis_splitting import Line
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    Segment,
+)
 
 
 def parsed_line(name: str, line: Any, names: Sequence[str]) -> Line:
@@ -58,9 +67,11 @@ class _Reader:
             case ["guarded", inside, fill, *guards]:
                 return self._guarded(inside, fill, guards)
             case ["gather", number, *table]:
-                at = tuple(self.form(i) if _is_form(i) else self.expression(i) for _, _, i in table)
+                at = tuple(self._place(i) for _, _, i in table)
                 sizes = (Affine(offset=n) for size, step, _ in table for n in (size, step))
                 return Gather(f"in{number}", (*at, *sizes))
+            case ["segment", number, size, at]:
+                return Segment(f"in{number}", self._place(at), size)
             case ["position", at]:
                 return Position(self.form(at))
             case ["literal", value]:
@@ -72,6 +83,9 @@ class _Reader:
             case [operator, *arguments]:
                 return Apply(operator, tuple(map(self.expression, arguments)))
         raise AssertionError(e)
+
+    def _place(self, at: Any) -> Affine | Expression:
+        return self.form(at) if _is_form(at) else self.expression(at)
 
     def _guarded(self, inside: Any, fill: Any, guards: Any) -> Access:
         read = self.expression(inside)

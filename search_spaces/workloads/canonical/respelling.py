@@ -24,8 +24,15 @@ from search_spaces.workloads.canonical.digits import Address, digits, steps_of
 from search_spaces.workloads.canonical.parsing import parsed_line
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression, Gather
-from search_spaces.workloads.expressions.walking import distinct, distinct_accesses, gathers, reindexed, rewritten
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Segment
+from search_spaces.workloads.expressions.walking import (
+    distinct,
+    distinct_accesses,
+    gathers,
+    reindexed,
+    rewritten,
+    segments,
+)
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.stages import Axis, Reduction, Stage, Tensor
 
@@ -86,26 +93,29 @@ def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Sp
 
 def _reads(
     lines: Iterable[Line], tensors: Iterable[str]
-) -> tuple[dict[str, list[tuple[Line, Access]]], dict[str, list[Gather]]]:
-    """For each input the elements that lines read at affine indices, and those that they look up."""
+) -> tuple[dict[str, list[tuple[Line, Access]]], dict[str, list[list[_Dimension]]]]:
+    """For each input the elements that lines read at affine indices, and its dimensions where they look up."""
     reads: dict[str, list[tuple[Line, Access]]] = {name: [] for name in tensors}
-    tables: dict[str, list[Gather]] = {name: [] for name in reads}
+    tables: dict[str, list[list[_Dimension]]] = {name: [] for name in reads}
     for line in lines:
         for access in distinct_accesses(line.expression):
             if access.tensor in reads:
                 reads[access.tensor].append((line, access))
         for gather in gathers(line.expression):
-            tables[gather.tensor].append(gather)
+            tables[gather.tensor].append(_alike((step, size) for _, size, step in _table(gather)))
+        for segment in segments(line.expression):
+            tables[segment.tensor].append([_Dimension(int(segment.size > 1), segment.size)])
     return reads, tables
 
 
-def _dimensions(tensor: str, reads: Sequence[tuple[Line, Access]], tables: Sequence[Gather]) -> list[_Dimension]:
+def _dimensions(
+    tensor: str, reads: Sequence[tuple[Line, Access]], tables: Sequence[list[_Dimension]]
+) -> list[_Dimension]:
     """The dimensions of an input: those that reads name, and digits of their other addresses; outermost first."""
-    looked_up = [_alike((step, size) for _, size, step in _table(g)) for g in tables]
-    if looked_up:
-        if any(other != looked_up[0] for other in looked_up):
+    if tables:
+        if any(other != tables[0] for other in tables):
             raise UnspellableError(f"{tensor} is looked up by several tables")
-        return looked_up[0]
+        return tables[0]
     rest = [(Address(unguarded(access), line.extents), _guarded(access)) for line, access in reads]
     fixed = {d: None for _, guarded in rest for d in guarded}
     steps = [d.stride for d in fixed]
@@ -220,6 +230,9 @@ def _indices(stages: Iterable[Stage]) -> dict[str, list[tuple[tuple[Affine | Exp
         for e in distinct(stage.expression):
             if isinstance(e, Access | Gather):
                 found.setdefault(e.tensor, []).append((e.index, extents))
+            elif isinstance(e, Segment):
+                # A segment is no index, and its ends are all read.
+                found.setdefault(e.tensor, []).append(((e,), extents))
     return found
 
 

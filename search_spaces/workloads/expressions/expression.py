@@ -78,6 +78,37 @@ class Gather:
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """The number of elements of a sorted 1-D input of `size` integers that are at most a position.
+
+    If these are the ends of the segments of an axis, it is the segment that the position is in: segment g has
+    ends[g - 1] <= position < ends[g], the first one from 0 on. (`torch.bucketize(position, ends, right=True)`.) The
+    position is an affine form of the axes or an expression of integers. If the ends are not sorted it is what PyTorch's
+    bisection finds, from 0 to `size`. `parts`, `depth`, `known`: as in `Apply`.
+    """
+
+    tensor: str
+    position: Affine | Expression
+    size: int
+    parts: int = field(init=False, repr=False, compare=False)
+    depth: int = field(init=False, repr=False, compare=False)
+    known: dict[str, Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        match self.position:
+            case Apply("to_integer", (Position(index),)):
+                object.__setattr__(self, "position", index)
+            case Integer(value):
+                object.__setattr__(self, "position", Affine(offset=value))
+        _measure(self, self.looked_up)
+
+    @property
+    def looked_up(self) -> tuple[Expression, ...]:
+        """The position, if that is data."""
+        return () if isinstance(self.position, Affine) else (self.position,)
+
+
+@dataclass(frozen=True, slots=True)
 class Position:
     """An affine form of the axes as a value, as in `torch.arange` and masks."""
 
@@ -140,13 +171,17 @@ class Apply:
         _measure(self, self.arguments)
 
 
-def _measure(made: Apply | Gather, within: tuple[Expression, ...]) -> None:
+def _measure(made: Compound, within: tuple[Expression, ...]) -> None:
     object.__setattr__(made, "parts", 1 + sum(map(parts, within)))
     object.__setattr__(made, "depth", 1 + max(map(depth, within), default=0))
     object.__setattr__(made, "known", {})
 
 
-Expression = Access | Gather | Position | Literal | Integer | Apply
+# Reads of a place that data determines.
+LookUp = Gather | Segment
+# Expressions with others in them.
+Compound = Apply | Gather | Segment
+Expression = Access | Gather | Segment | Position | Literal | Integer | Apply
 
 
 def add(a: Expression, b: Expression) -> Expression:
@@ -171,12 +206,12 @@ def call(operator: str, *arguments: Expression) -> Expression:
 
 def parts(expression: Expression) -> int:
     """Number of its expressions, itself included."""
-    return expression.parts if isinstance(expression, Apply | Gather) else 1
+    return expression.parts if isinstance(expression, Compound) else 1
 
 
 def depth(expression: Expression) -> int:
     """Depth of its nesting, itself included."""
-    return expression.depth if isinstance(expression, Apply | Gather) else 1
+    return expression.depth if isinstance(expression, Compound) else 1
 
 
 def to_text(expression: Expression) -> str:
@@ -191,6 +226,8 @@ def to_text(expression: Expression) -> str:
             return f"{tensor}[{', '.join(map(str, index))}]{outside}"
         case Gather(tensor, index):
             return f"{tensor}[{', '.join(str(i) if isinstance(i, Affine) else to_text(i) for i in index)}]"
+        case Segment(tensor, position, _):
+            return f"segment({tensor}, {position if isinstance(position, Affine) else to_text(position)})"
         case Position(index):
             return f"({index})"
         case Apply(operator, arguments):

@@ -9,7 +9,16 @@ from typing import Any
 from search_spaces.errors import DataError
 from search_spaces.parsed_json import LARGEST, array, members, number, text, whole
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    Segment,
+)
 
 _INFINITIES = ("inf", "-inf")
 _LARGEST = sys.float_info.max
@@ -25,11 +34,21 @@ def to_json(expression: Expression) -> Any:
             outside = {} if fill is None else {"fill": _number_to_json(fill)}
             return {"access": tensor, "index": [i.to_json() for i in index], **outside}
         case Gather(tensor, index):
-            return {"gather": tensor, "index": [i.to_json() if isinstance(i, Affine) else to_json(i) for i in index]}
+            return {"gather": tensor, "index": list(map(_place_to_json, index))}
+        case Segment(tensor, position, size):
+            return {"segment": tensor, "size": size, "of": _place_to_json(position)}
         case Position(index):
             return {"position": index.to_json()}
         case Apply(operator, arguments):
             return {"apply": operator, "arguments": [to_json(a) for a in arguments]}
+
+
+def _place_to_json(place: Affine | Expression) -> Any:
+    return place.to_json() if isinstance(place, Affine) else to_json(place)
+
+
+def _place_from_json(data: Any) -> Affine | Expression:
+    return from_json(data) if isinstance(data, dict) else Affine.from_json(data)
 
 
 def _number_to_json(value: float | int) -> float | int | str:
@@ -48,8 +67,9 @@ def from_json(data: Any) -> Expression:
             fill = _number_from_json(rest["fill"]) if "fill" in rest else None
             return Access(text(tensor, "tensor"), tuple(map(Affine.from_json, array(index, "indices"))), fill)
         case {"gather": tensor, "index": index}:
-            mixed = (from_json(i) if isinstance(i, dict) else Affine.from_json(i) for i in array(index, "indices"))
-            return Gather(text(tensor, "tensor"), tuple(mixed))
+            return Gather(text(tensor, "tensor"), tuple(map(_place_from_json, array(index, "indices"))))
+        case {"segment": tensor, "size": size, "of": position}:
+            return Segment(text(tensor, "tensor"), _place_from_json(position), whole(size, "size"))
         case {"position": index}:
             return Position(Affine.from_json(index))
         case {"apply": operator, "arguments": arguments}:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.errors import InputError
-from search_spaces.workloads.expressions.expression import Apply, Expression, Integer, to_text
+from search_spaces.workloads.expressions.expression import Apply, Expression, Integer, Segment, to_text
 from search_spaces.workloads.expressions.operators import COMPARISONS, OF_EITHER, OF_INTEGERS
 from search_spaces.workloads.expressions.walking import distinct
 
@@ -16,18 +16,22 @@ def is_integral(expression: Expression) -> bool:
         expression = last if isinstance(first, Apply) else first
     if isinstance(expression, Apply):
         return expression.operator == "to_integer" or expression.operator in OF_INTEGERS
-    return isinstance(expression, Integer)
+    return isinstance(expression, Integer | Segment)
 
 
 def check_kinds(expression: Expression) -> None:
     """Raise InputError if an operator has an argument of a kind that it does not take."""
     for e in distinct(expression):
-        why = _why_not_of_kind(e) if isinstance(e, Apply) and e.operator != "to_integer" else None
+        why = _why_not_of_kind(e)
         if why:
             raise InputError(f"{to_text(e)}: {why}")
 
 
-def _why_not_of_kind(e: Apply) -> str | None:
+def _why_not_of_kind(e: Expression) -> str | None:
+    if isinstance(e, Segment) and not all(map(is_integral, e.looked_up)):
+        return "expected a position that is an integer"
+    if not isinstance(e, Apply) or e.operator == "to_integer":
+        return None
     condition, arguments = (e.arguments[0], e.arguments[1:]) if e.operator == "where" else (None, e.arguments)
     kinds = {is_integral(a) for a in arguments}
     if e.operator in OF_INTEGERS or e.operator == "to_float":

@@ -6,7 +6,16 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Position
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Compound,
+    Expression,
+    Gather,
+    LookUp,
+    Position,
+    Segment,
+)
 from search_spaces.workloads.expressions.operators import OPERATORS
 
 
@@ -18,13 +27,13 @@ def walk(expression: Expression) -> Iterator[Expression]:
         yield here
         if isinstance(here, Apply):
             rest += reversed(here.arguments)
-        elif isinstance(here, Gather):
+        elif isinstance(here, LookUp):
             rest += reversed(here.looked_up)
 
 
 def distinct(expression: Expression) -> tuple[Expression, ...]:
     """The expression and everything in it, a shared part once; computed once for an expression."""
-    if not isinstance(expression, Apply | Gather):
+    if not isinstance(expression, Compound):
         return (expression,)
     if "distinct" not in expression.known:
         found: dict[int, Expression] = {}
@@ -36,7 +45,7 @@ def distinct(expression: Expression) -> tuple[Expression, ...]:
             found[id(here)] = here
             if isinstance(here, Apply):
                 rest += reversed(here.arguments)
-            elif isinstance(here, Gather):
+            elif isinstance(here, LookUp):
                 rest += reversed(here.looked_up)
         expression.known["distinct"] = tuple(found.values())
     parts: tuple[Expression, ...] = expression.known["distinct"]
@@ -54,7 +63,7 @@ def inlined_depth(expression: Expression, below: Mapping[str, int]) -> int:
                     known[id(e)] = max(1, below.get(tensor, 0))
                 case Apply(_, within):
                     known[id(e)] = 1 + max(map(measured, within))
-                case Gather():
+                case Gather() | Segment():
                     known[id(e)] = 1 + max(map(measured, e.looked_up), default=0)
                 case _:
                     known[id(e)] = 1
@@ -67,7 +76,7 @@ def accesses(expression: Expression) -> tuple[Access, ...]:
     """Every tensor element that the expression reads at affine indices, in order, repeats included."""
     if isinstance(expression, Access):
         return (expression,)
-    if not isinstance(expression, Apply | Gather):
+    if not isinstance(expression, Compound):
         return ()
     if "accesses" not in expression.known:
         expression.known["accesses"] = tuple(e for e in walk(expression) if isinstance(e, Access))
@@ -77,7 +86,7 @@ def accesses(expression: Expression) -> tuple[Access, ...]:
 
 def distinct_accesses(expression: Expression) -> tuple[Access, ...]:
     """The same, in order, a shared one once."""
-    if not isinstance(expression, Apply | Gather):
+    if not isinstance(expression, Compound):
         return (expression,) if isinstance(expression, Access) else ()
     if "distinct_accesses" not in expression.known:
         expression.known["distinct_accesses"] = tuple(e for e in distinct(expression) if isinstance(e, Access))
@@ -92,18 +101,30 @@ def gathers(expression: Expression) -> tuple[Gather, ...]:
     return tuple(e for e in walk(expression) if isinstance(e, Gather))
 
 
+def segments(expression: Expression) -> tuple[Segment, ...]:
+    """Every number of a segment in the expression, a shared one once."""
+    return tuple(e for e in distinct(expression) if isinstance(e, Segment))
+
+
+def own_forms(e: Expression) -> tuple[Affine, ...]:
+    """The affine forms of the axes that an expression has itself, not those of expressions in it."""
+    match e:
+        case Access(_, index) | Gather(_, index):
+            return tuple(i for i in index if isinstance(i, Affine))
+        case Position(form) | Segment(_, Affine() as form):
+            return (form,)
+        case _:
+            return ()
+
+
 def affine_forms(expression: Expression) -> Iterator[Affine]:
     """Every affine form of the axes in the expression: indices and positions."""
-    for e in distinct(expression):
-        if isinstance(e, Access | Gather):
-            yield from (i for i in e.index if isinstance(i, Affine))
-        elif isinstance(e, Position):
-            yield e.index
+    return (form for e in distinct(expression) for form in own_forms(e))
 
 
 def variables(expression: Expression) -> frozenset[str]:
     """The axes that the value of the expression depends on."""
-    if not isinstance(expression, Apply | Gather):
+    if not isinstance(expression, Compound):
         return frozenset(v for form in affine_forms(expression) for v, _ in form.terms)
     if "variables" not in expression.known:
         expression.known["variables"] = frozenset(v for form in affine_forms(expression) for v, _ in form.terms)
@@ -128,6 +149,8 @@ def rewritten(expression: Expression, change: Callable[[Expression], Expression 
                 made = e if all(map(operator.is_, within, e.arguments)) else Apply(e.operator, within)
             elif isinstance(e, Gather):
                 made = Gather(e.tensor, tuple(i if isinstance(i, Affine) else visited(i) for i in e.index))
+            elif isinstance(e, Segment) and not isinstance(e.position, Affine):
+                made = Segment(e.tensor, visited(e.position), e.size)
         known[id(e)] = made
         return made
 
@@ -146,6 +169,8 @@ def reindexed(expression: Expression, form: Callable[[Affine], Affine]) -> Expre
             case Gather(tensor, mixed):
                 at = (form(i) if isinstance(i, Affine) else rewritten(i, change) for i in mixed)
                 return Gather(tensor, tuple(at))
+            case Segment(tensor, Affine() as position, size):
+                return Segment(tensor, form(position), size)
             case _:
                 return None
 

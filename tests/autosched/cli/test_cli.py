@@ -163,6 +163,12 @@ def test_replay_prints_the_source_alone_for_other_programs_to_read(log: Path) ->
     assert "results agree" not in result.stdout
 
 
+def test_drift_of_a_source_alone_is_refused(log: Path) -> None:
+    refused = run("replay", *SOFTMAX, "--log", str(log), "--source", "--drift")
+    assert refused.exit_code == 2
+    assert "--drift times a kernel, and --source builds none" in refused.stderr
+
+
 @pytest.mark.parametrize(("m", "n", "k", "language"), [(1000, 1000, 1000, "__global__"), (1021, 2039, 4093, "@triton")])
 def test_the_source_of_a_shipped_kernel_is_printed_where_its_gpu_is_not(
     m: int, n: int, k: int, language: str, monkeypatch: pytest.MonkeyPatch

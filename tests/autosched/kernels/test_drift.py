@@ -13,8 +13,10 @@ import torch
 
 import autosched
 from autosched import ops
-from autosched.kernels import drift
-from autosched.kernels.drift import DRIFT_S, Drift, drift_of
+from autosched.kernels import drift_measurement
+from autosched.kernels.calibrating import calibration_call
+from autosched.kernels.drift import Drift, Latency
+from autosched.kernels.drift_measurement import DRIFT_S, drift_of
 from autosched.kernels.kernel import Kernel
 from tuning_logs import DeviceState
 from tuning_logs.certificate import Certificate, Ratio
@@ -51,11 +53,11 @@ def drifted(kernel: Kernel, seconds: float = DRIFT_S, source: str | None = None,
 
 
 def with_speedup(kernel: Kernel, value: float) -> Drift:
-    """The drift from a certificate with another speed-up over the library."""
+    """The drift from a certificate with another speed-up over the library, and no calibration."""
     library = certificate(kernel).library
     assert library is not None
     ratio = Ratio(value, 0.99 * value, 1.01 * value)
-    return drifted(kernel, library=replace(library, ratio=ratio), itself=None)
+    return drifted(kernel, library=replace(library, ratio=ratio), itself=None, calibration=None)
 
 
 def test_replay_notes_the_drift_where_it_is_asked_to(log: Path, kernel: Kernel) -> None:
@@ -63,14 +65,14 @@ def test_replay_notes_the_drift_where_it_is_asked_to(log: Path, kernel: Kernel) 
     assert kernel.drift is not None
     assert kernel.drift.kernel is not None
     assert kernel.drift.library is not None
-    assert set(kernel.drift.causes) <= {"noise"}
+    assert set(kernel.drift.causes) <= {"device", "noise"}
     assert str(kernel.drift).startswith(f"drift: {kernel.drift.verdict}, ")
 
 
 @pytest.fixture
 def as_if_timed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: rounds of this process count like those of the worker that made the record."""
-    monkeypatch.setattr(drift, "_in_this_process", lambda _, *verdict: verdict)
+    monkeypatch.setattr(drift_measurement, "_in_this_process", lambda _, *verdict: verdict)
 
 
 def test_on_a_cpu_another_speed_in_this_process_decides_nothing(kernel: Kernel) -> None:
@@ -141,8 +143,45 @@ def test_clocks_and_throttling_are_of_the_device(
     def monitor(_: object) -> Iterator[Monitor]:
         yield Monitor()
 
-    monkeypatch.setattr(drift, "monitor_for", monitor)
+    monkeypatch.setattr(drift_measurement, "monitor_for", monitor)
     assert drifted(kernel, device=replace(certificate(kernel).device, states=(STATE,))).device == told
+
+
+def test_the_calibration_kernel_of_the_certificate_is_timed_again(kernel: Kernel) -> None:
+    then, now = certificate(kernel).calibration, calibration_call(kernel.target, kernel.device)
+    assert then is not None
+    assert now is not None
+    assert then.other == now[0]
+    assert kernel.drift is not None
+    assert kernel.drift.calibration is not None
+    assert kernel.drift.calibration.then_s == then.other_s
+    # Far apart only if another kernel, or nothing, was timed.
+    assert 0.1 < kernel.drift.calibration.change < 10
+    assert drifted(kernel, calibration=replace(then, other="0" * 16)).calibration is None
+    assert drifted(kernel, calibration=None).calibration is None
+
+
+@pytest.mark.parametrize(
+    ("kernel_s", "calibration_s", "differing", "moved_by", "alike"),
+    [
+        (1.0, 1.5, {"code": "x"}, (), ("noise",)),
+        (1.5, 1.5, {"code": "x"}, ("device",), ("device",)),
+        (1.5, 1.5, {"toolchain": "x"}, ("device", "toolchain"), ("device",)),
+        (1.5, 1.0, {"code": "x", "device": "x"}, ("code",), ("noise",)),
+        (0.5, 1.0, {"toolchain": "x"}, ("toolchain",), ("noise",)),
+        (1.5, 1.0, {"device": "x"}, ("noise",), ("noise",)),
+        (1.5, 1.2, {"code": "x"}, ("device", "code"), ("device", "noise")),
+    ],
+)
+def test_the_calibration_kernel_tells_the_device_from_the_kernel(
+    kernel_s: float, calibration_s: float, differing: dict[str, str], moved_by: tuple[str, ...], alike: tuple[str, ...]
+) -> None:
+    found = Drift(**differing, verdict="slower", kernel=Latency(1.0, kernel_s), calibration=Latency(1.0, calibration_s))
+    assert found.moved_by == moved_by
+    assert ("moved: " in str(found)) is bool(moved_by)
+    assert found.causes == tuple(differing)
+    assert Drift(verdict="slower", kernel=found.kernel, calibration=found.calibration).causes == alike
+    assert replace(found, calibration=None).moved_by == ()
 
 
 def test_without_a_library_latencies_are_compared(kernel: Kernel) -> None:

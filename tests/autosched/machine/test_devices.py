@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -60,6 +61,19 @@ def test_an_unknown_name_is_refused_with_the_known_ones(name: object) -> None:
 def test_a_gpu_that_is_not_here_is_unavailable_with_the_reason_and_what_is_here(target: object) -> None:
     with pytest.raises(TargetUnavailableError, match=r"(H200|V100).* but .*; this machine has CPU .*'cpu'"):
         devices.resolve(target)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [({"device": "Another CPU"}, "'Another CPU', but this machine has '"), ({"threads": 10**6}, "process may use")],
+)
+def test_a_cpu_target_that_does_not_fit_is_unavailable_and_nothing_is_said_of_gpus(
+    changed: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(TargetUnavailableError, match=why) as refused:
+        devices.resolve(dataclasses.replace(devices.cpu_target(), **changed))
+    assert "CUDA" not in str(refused.value)
+    assert "NVIDIA" not in str(refused.value)
 
 
 @without_gpu

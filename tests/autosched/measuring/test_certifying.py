@@ -30,8 +30,15 @@ ROUNDS = 10
 class Bench:
     """Holds contests in which everybody takes as long as told; notes who met whom."""
 
-    def __init__(self, latency_s: dict[str, float], library_s: float | None, results: Results | Measurement) -> None:
+    def __init__(
+        self,
+        latency_s: dict[str, float],
+        library_s: float | None,
+        results: Results | Measurement,
+        calibration: Trial | None = None,
+    ) -> None:
         self._latency_s, self._library_s, self._results = latency_s, library_s, results
+        self._calibration = calibration
         self.met: list[tuple[str, ...]] = []
         self.mhz = 1500
 
@@ -52,7 +59,14 @@ class Bench:
         finals = Finals({n: (latency_s,) * ROUNDS for n, (_, latency_s) in enumerate(latencies)})
         won = Measurement("ok", finals.latencies_s[0], facts=trials[0].compiled.facts)
         session = Session(
-            target_named("h200"), (("driver", "580.1"),), (), "GPU-1", self.contest, lambda _: self._results, self.state
+            target=target_named("h200"),
+            versions=(("driver", "580.1"),),
+            cores=(),
+            uuid="GPU-1",
+            contest=self.contest,
+            examine=lambda _: self._results,
+            state=self.state,
+            calibration=lambda: self._calibration,
         )
         return certified(finals, trials, won, ROUNDS, session)
 
@@ -85,6 +99,19 @@ def test_the_winner_meets_the_library_the_runner_up_and_itself_each_alone() -> N
     assert (made.device.uuid, made.device.cores, made.device.processor) == ("GPU-1", None, None)
     assert [state.sm_clock_mhz for state in made.device.states] == [1501, 1502, 1503, 1504]
     assert made.results == RESULTS
+    assert made.calibration is None
+
+
+def test_the_calibration_kernel_comes_last_unless_the_winner_is_too_slow() -> None:
+    bench = Bench({"a": 1e-3, "product": 3e-3}, None, RESULTS, trial("product"))
+    made = bench.held([("a", 1e-3)]).certificate
+    assert made is not None
+    assert made.calibration is not None
+    assert (made.calibration.other, made.calibration.ratio.value) == ("source of product", 3.0)
+    assert bench.met == [("a", "library"), ("a", "a"), ("a", "product")]
+    slow = Bench({"a": 0.1}, None, RESULTS, trial("product")).held([("a", 0.1)]).certificate
+    assert slow is not None
+    assert slow.calibration is None
 
 
 def test_what_is_not_there_or_would_take_too_long_is_null() -> None:

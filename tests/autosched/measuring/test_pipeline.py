@@ -102,6 +102,15 @@ def test_the_library_is_not_timed_on_a_cpu_that_compiles(target: Target, begun: 
     assert runner.tasks == [task] * begun
 
 
+def test_what_is_only_compiled_wants_no_inputs() -> None:
+    pool: Any = Compiling()
+    runner: Any = Started()
+    pipeline = TrialPipeline(H200, pool, runner, lambda: None)
+    pipeline.compile(Trial(Task(DOUBLING, "cold"), schedule("is fine"), TileProgram("doubling", (), ())))
+    pipeline.step(())
+    assert runner.tasks == [None]
+
+
 class Hot:
     """A device that is too hot for so many trials."""
 

@@ -75,6 +75,11 @@ def test_without_a_device_a_winner_of_this_version_and_toolchain_is_the_same(tun
     assert str(done) == f"same: {named(done.kernels[0].record)}: same source, same binary\n1 same"
 
 
+def test_without_a_device_nothing_can_be_timed_against_the_library(tuned: Path) -> None:
+    with pytest.raises(InputError, match="against the library kernels are timed"):
+        autosched.verify(tuned, device=False, against="library")
+
+
 def test_a_gpu_need_not_be_here_to_compare_what_is_made_for_it(verified: Callable[..., list[Verified]]) -> None:
     record = whole_record(ops.gelu_scale(4096), target_named("h200"))
     older = dataclasses.replace(record, measurement=dataclasses.replace(record.measurement, certificate=None))
@@ -129,7 +134,7 @@ def test_a_cpu_with_more_threads_than_there_are_is_not_here(verified: Callable[.
     larger = dataclasses.replace(RECORD, target=dataclasses.replace(CPU, threads=2**12))
     (found,) = verified(larger, device=True)
     assert found.verdict == "unfit"
-    assert "threads=4096" in found.reason
+    assert "4096 threads, but this process may use" in found.reason
 
 
 def test_a_kernel_that_hangs_or_crashes_is_broken_and_the_others_are_verified(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import autosched
+from made_up_node import Local, made_up
 from search_spaces import InputError
 
 
@@ -47,6 +48,17 @@ def test_kernels_compute_the_model_with_its_weights_of_the_moment(model: Tied, t
         torch.testing.assert_close(compiled(x, True), model(x, True))
         model.load_state_dict({k: v + 1 for k, v in model.state_dict().items()})
         torch.testing.assert_close(compiled(x, True), model(x, True))
+
+
+def test_a_measurer_takes_the_place_of_this_process_s(model: Tied, tmp_path: Path) -> None:
+    x, measurer = torch.randn(4, 8), Local(batches=1)
+    given = {**options(tmp_path), "trials": 4, "strict": True, "measurer": measurer}
+    with torch.no_grad():
+        compiled = autosched.compile(model, x, mode="max-autotune", options=given)
+        torch.testing.assert_close(compiled(x), model(x))
+    records = list(autosched.TuningLog(tmp_path / "log.jsonl"))
+    assert records
+    assert all(r.measurement.latencies_s == made_up(r.workload, r.schedule).latencies_s for r in records)
 
 
 def test_gradients_reach_inputs_and_weights(model: Tied, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.tuning.background import BackgroundTuning
+from made_up_node import Local
 from search_spaces import InputError
 
 
@@ -48,6 +49,8 @@ def test_the_modes_of_torch_compile_say_what_is_tuned_and_what_is_a_cuda_graph(
         ({"share_weights": 1}, "share_weights=1 is int; expected bool"),
         ({"log": "misspelt/log.jsonl"}, "log='misspelt/log.jsonl': there is no folder misspelt; expected one"),
         ({"log": 3}, "log=3 is int; expected str or PathLike or None"),
+        ({"measurer": "auto"}, "measurer='auto'; expected a measurer"),
+        ({"measurer": Local(batches=1)}, "only max-autotune and max-autotune-no-cudagraphs measure with it"),
     ],
 )
 def test_other_options_are_refused_with_those_that_there_are(given: dict[str, object], message: str) -> None:

@@ -17,6 +17,7 @@ def certificate(
     *,
     library: Pairs | None = None,
     itself: Pairs | None = None,
+    calibration: Pairs | None = None,
     source: str | None = "0123456789abcdef",
     binary: str = "ab" * 32,
 ) -> Certificate:
@@ -34,6 +35,7 @@ def certificate(
         results=Results(7, (("x", (4, 8), "float32"),), 0.25, 1e-7, 4e-7, 65536, 10, True),
         device=Device("A GPU", "GPU-1", (0, 1), "2" * 16, (DeviceState(1500, 2000, 50, 300.0, ("sw_power_cap",)),)),
         versions=(("torch", "2.9"), ("driver", "580.1")),
+        calibration=calibration,
     )
 
 

@@ -68,6 +68,8 @@ class FakeCompiler:
 
     whole = False
 
+    name = "a compiler"
+
     def __init__(self, answers: int = 10**9) -> None:
         self.room = 4
         self.failed = 0

@@ -18,7 +18,7 @@ from autosched.backends.cuda.language.loops import unrolled
 from autosched.backends.cuda.language.types import held_type
 from autosched.backends.cuda.registers.layouts import Layout, registers
 from autosched.backends.printing.scope import Block, Identifiers
-from search_spaces.programs.statements import Statement, children, produced, read
+from search_spaces.programs.statements import Let, Statement, children, produced, read
 from search_spaces.programs.tiles import Tile
 
 
@@ -143,7 +143,13 @@ def local_tiles(body: tuple[Statement, ...]) -> set[str]:
 
 
 def _bodies(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
-    yield body
+    """Every body; what follows a variable bound to data is one of its own, as it is a scope of its own in the text."""
+    part = list[Statement]()
     for s in body:
+        part.append(s)
+        if isinstance(s, Let):
+            yield tuple(part)
+            part = []
         for inner in children(s):
             yield from _bodies(inner)
+    yield tuple(part)

@@ -19,13 +19,14 @@ from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, tiles_of_integers
 from autosched.backends.llvm.ir.operators import mapped
 from autosched.backends.llvm.ir.text import IRValue
-from autosched.backends.llvm.ir.values import first_lanes, index, minus, plus, smaller
+from autosched.backends.llvm.ir.values import first_lanes, index, larger, minus, plus, smaller
 from search_spaces.programs.addressing import Dimension
 from search_spaces.programs.statements import (
     Fill,
     For,
     Gather,
     If,
+    Let,
     Load,
     Map,
     Position,
@@ -66,11 +67,21 @@ class RowPrinter:
         if not self.row.row_axis:
             self._each_row(body)
             return
+        body = self._bound_to_data(body)
         rows, unit = self._rows(), self.row.unit
         present = self.code.remaining(rows.slice.start, (rows.slice.extent or 1) * unit, rows.size)
         with self.code.loop(present, f"{self.row.row_axis}.row", unit) as number:
             self.row.number = self._moved_back(rows, number) if unit > 1 else number
             self._each_row(body)
+
+    def _bound_to_data(self, body: Sequence[Statement]) -> Sequence[Statement]:
+        """Bind variables to data before all rows, whose places may depend on them; the statements after that."""
+        after = max((n for n, s in enumerate(body, 1) if isinstance(s, Let)), default=0)
+        for s in body[:after]:
+            if tile := next((t for t in produced(s) if t.axes), None):
+                raise CompileError(f"{tile} comes before a variable bound to data; a CPU's kernels take single numbers")
+            self._single(s)
+        return body[after:]
 
     def _moved_back(self, rows: Dimension, number: IRValue) -> IRValue:
         """The first of the next unrolled rows; where too few are left, some are computed again."""
@@ -121,6 +132,8 @@ class RowPrinter:
             case For():
                 with code.turns(s):
                     self.row_body(s.body)
+            case Let():
+                code.variables[s.variable] = self._bound(s)
             case If():
                 raise CompileError("a row kernel on a CPU cannot branch")
             case Fill():
@@ -142,6 +155,10 @@ class RowPrinter:
                 code.store(self.row.value(s.src), address, code.buffers[s.buffer].dtype, 1)
             case _:
                 raise CompileError(f"a row kernel on a CPU cannot say {type(s).__name__}")
+
+    def _bound(self, s: Let) -> IRValue:
+        b = self.code.b
+        return smaller(b, larger(b, self.row.value(s.src), index(0)), index(s.extent - 1))
 
     # -- passes over the columns
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from autosched.backends.llvm.ir.text import F32, I8, I16, I32, I64, Builder, IRValue
 from autosched.backends.llvm.ir.values import condition, float_constant, int_constant, overload, truth, vector
-from search_spaces.programs.statements import Gather, Load, Map, Reduce, Scan, fold_identity, produced, statements
+from search_spaces.programs.statements import Gather, Let, Load, Map, Reduce, Scan, fold_identity, produced, statements
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.stages import JOINED_BY
@@ -35,7 +35,7 @@ def tiles_of_integers(kernel: Kernel) -> frozenset[str]:
     for s in body:
         if isinstance(s, Map) and (is_integer(s.dst.dtype) or s.compared == "int64"):
             exact.update(a for a in s.arguments if isinstance(a, str))
-        elif isinstance(s, Reduce) and is_integer(s.dst.dtype):
+        elif isinstance(s, Let) or (isinstance(s, Reduce) and is_integer(s.dst.dtype)):
             exact.add(s.src)
         elif isinstance(s, Scan):
             exact.update(x for x, d in zip(s.srcs, s.dsts, strict=True) if is_integer(d.dtype))
@@ -63,7 +63,7 @@ def identity(reduction: str, integral: bool, lanes: int) -> IRValue:
 
 def operands(b: Builder, s: Map, value_of: Callable[[str], IRValue], lanes: int) -> list[IRValue]:
     """The arguments of a statement in the type of its computation: integers, or float32."""
-    integral = s.computed == "int64"
+    integral = is_integer(s.computed)
     if s.operator != "where":
         return [_operand(b, a, value_of, integral, lanes) for a in s.arguments]
     chooses, *chosen = s.arguments

@@ -11,8 +11,7 @@ from tuning_logs.certificate import Pairs, Ratio
 
 def certificate_chart(certificate: Certificate) -> Markup | None:
     """A row for each kind of pairs, with the ratios of both orders above and below; None without pairs."""
-    named = [("library", certificate.library), ("runner-up", certificate.runner_up), ("itself", certificate.itself)]
-    pairs = [(name, found) for name, found in named if found is not None]
+    pairs = [(name, found) for name, found in certificate.pairs if found is not None]
     if not pairs:
         return None
     ratios = [ratio for _, found in pairs for ratio in _ratios(found)]

@@ -10,6 +10,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     JOINED,
     MOVED,
     RANGE,
+    UNROLLED,
     class_tiles,
     fits,
     why_not_ranged,
@@ -136,7 +137,7 @@ def _why_no_descriptor(form: Contraction, axes: str, moved: str) -> Callable[[Va
 
 # Decisions that need these kinds of loops over several reduced axes.
 _NEEDED = (
-    ("grid", STREAM_K, (FUSED, RANGE, JOINED)),
+    ("grid", STREAM_K, (FUSED, RANGE, JOINED, UNROLLED)),
     ("tail", "peeled", (RANGE,)),
 )
 

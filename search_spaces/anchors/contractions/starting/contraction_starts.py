@@ -14,6 +14,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     JOINED,
     MOVED,
     RANGE,
+    UNROLLED,
     class_positions,
     class_tiles,
     fits,
@@ -25,8 +26,11 @@ from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.starting.start_tiles import (
+    CONVERTED_STARTS,
     EARLY_START_TILES,
     FEW_TILES_STARTS,
+    FUSED_START_TILES,
+    FUSED_WARP_GROUP_STARTS,
     GROUP_STARTS,
     HALO_STARTS,
     MULTIPLY_ADD_START_TILES,
@@ -38,6 +42,7 @@ from search_spaces.anchors.contractions.starting.start_tiles import (
 )
 from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
 from search_spaces.decisions.decision import Decision, start
+from search_spaces.decisions.programs.persistence import FLAT, PERSISTENT
 from search_spaces.decisions.programs.specialization import NONE
 from search_spaces.decisions.tiles.class_axes import BOXES, PATCH
 from search_spaces.devices.features import multiplied
@@ -46,6 +51,7 @@ from search_spaces.programs.halos import HALO
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest, padded
 from search_spaces.schedules.limits import USUAL, Offers
 from search_spaces.structure.contraction import Contraction
+from search_spaces.structure.operand_types import is_computed
 from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted
 from search_spaces.workloads.expressions.expression import Access
 
@@ -60,28 +66,6 @@ _USUAL_ROWS = 128
 _START_GROUP = 8
 # Products with a shorter side of at most this count as thin, and have other starts.
 _THIN_PRODUCT = 64
-# (m, n, k bytes, warps, stages) of starts. Accumulators share the registers: 128 x 128 of two dots are as many as
-# 128 x 256 of one.
-_FUSED_START_TILES = (
-    (128, 256, 128, 8, 3),
-    (256, 128, 128, 8, 3),
-    (128, 128, 128, 8, 4),
-    (128, 128, 128, 8, 3),
-    (128, 128, 64, 8, 4),
-    (128, 64, 128, 4, 4),
-    (64, 128, 128, 4, 4),
-    (64, 64, 128, 4, 5),
-    (64, 32, 128, 4, 6),
-    (32, 64, 128, 4, 4),
-    (16, 64, 256, 4, 4),
-)
-# (m, n, k bytes, kind, warps, stages) of warp-specialised kernels of two dots.
-_FUSED_WARP_GROUP_STARTS = (
-    (128, 128, 128, "cooperative", 8, 4),
-    (128, 128, 64, "cooperative", 8, 6),
-    (64, 128, 128, "pingpong", 8, 4),
-    (128, 64, 128, "pingpong", 8, 4),
-)
 
 
 def starts(form: Contraction, target: Target, decisions: Sequence[Decision], offers: Offers) -> tuple[Values, ...]:
@@ -119,7 +103,7 @@ class _Starts:
         `windows`: by im2col descriptors, if there are windows; otherwise by any others.
         """
         depth = k_bytes / self.element_bytes
-        if RANGE not in self._kinds_of_k and others.get("k_axes") != JOINED:
+        if not self._ranges_along("k") and others.get("k_axes") != JOINED:
             depth = min(depth, padded(self.form.k.extent))
         sizes = {"m": m, "n": n, "k": depth, "group": _START_GROUP}
         values = Values({x: fastest(self.knobs[x]) for x in ("a_load", "b_load", "store")})
@@ -128,12 +112,21 @@ class _Starts:
                 values[x] = "im2col" if windows else self.knobs[x].values[-2]
             if x in self.reshaped and others.get("specialize", NONE) == NONE:
                 values[x] = _by_pointers(self.knobs[x])
+        if cut := next((x for x, (_, axis) in self.form.classes.items() if axis.name == self.form.cuts[0]), ""):
+            # Rows behind the end of a segment are computed for nothing.
+            sizes[cut] = min(sizes[cut], padded(self._positions(cut)))
         values |= {name: self._size(name, size) for name, size in sizes.items()}
         values |= self._ranges(values, others)
         values |= self._within_axes(values)
         if values["grid"] == "tiles":
             values["split"] = nearest(self.knobs["split"], max(1, self.target.num_sms / tiles_in(self.form, values)))
         return start(self.decisions, values)
+
+    def _positions(self, name: str) -> int:
+        """Number of positions along which tiles lie, of a class that data cuts those of a segment on average."""
+        found = class_positions(self.form, name, ranged=f"{name}_axes" in self.knobs)
+        axis, cuts = self.form.cuts
+        return -(-found // cuts) if axis == self.form.classes[name][1].name else found
 
     @property
     def _kinds_of_k(self) -> tuple[KnobValue, ...]:
@@ -144,12 +137,13 @@ class _Starts:
         """Boxes of each class whose operand descriptors move, if `others` have a producer; and `others`.
 
         Ranges of each class whose tile is longer than one axis else, moved by pointers. Loops over reduced axes are
-        fused, so that they are pipelined from end to end.
+        fused, so that they are pipelined from end to end, and unrolled where that loads elements once.
         """
         several = [x for x in CLASSES if f"{x}_axes" in self.knobs]
         if "im2col" in (values["a_load"], values["b_load"]):
             return Values({**others, **self._windows(several)})
-        fused = {"k_axes": others.get("k_axes", FUSED)} if "k" in several else {}
+        whole = UNROLLED if UNROLLED in self._kinds_of_k else FUSED
+        fused = {"k_axes": others.get("k_axes", whole)} if "k" in several else {}
         boxes = self._boxes(values) if others.get("specialize", NONE) != NONE else {}
         apart = [x for x in several if f"{x}_axes" not in boxes]
         long = self._ranges_of(values, apart)
@@ -161,16 +155,21 @@ class _Starts:
         found: list[str] = []
         for x in apart:
             longer = not fits(values.tile(x), class_positions(self.form, x, ranged=False))
-            if longer and RANGE in self.knobs[f"{x}_axes"].values:
+            if longer and self._ranges_along(x):
                 together = why_not_ranged(self.form, dict.fromkeys((*found, x), True))
                 found += [x] if together is None else []
         return found
+
+    def _ranges_along(self, name: str) -> bool:
+        """True if tiles of a class may be ranges, unless an iteration then loads elements more often than it must."""
+        kinds = getattr(self.knobs.get(f"{name}_axes"), "values", ())
+        return RANGE in kinds and UNROLLED not in kinds
 
     def _within_axes(self, values: Values) -> Values:
         """Shorter tiles of the classes that lie along one of several axes and are longer than that."""
         found = Values()
         for x in CLASSES:
-            if f"{x}_axes" in self.knobs and values.get(f"{x}_axes") in (None, BOX, FUSED):
+            if f"{x}_axes" in self.knobs and values.get(f"{x}_axes") in (None, BOX, FUSED, UNROLLED):
                 positions, knob = class_positions(self.form, x, ranged=False), self.knobs[x]
                 short = [v for v in knob.values if fits(v[-1] if isinstance(v, tuple) else 1, positions)]
                 if short and not fits(values.tile(x), positions):
@@ -213,19 +212,44 @@ class _Starts:
         yield from () if few else self._of_halos()
         yield from self._of_short_rows()
         yield from self._of_multiply_adds() if self._by_multiply_adds else self._of_tiles()
-        rows, columns = (class_positions(form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
+        yield from self._of_thin()
+
+    def _of_thin(self, **others: KnobValue) -> Iterator[Values]:
+        """Programs of all rows, or of all columns, if these are few: the wide side is the rows of the dots."""
+        rows, columns = map(self._positions, "mn")
         swap, thin = rows <= columns, min(rows, columns)
         for wide, k_bytes, warps, stages in THIN_STARTS if thin <= _THIN_PRODUCT else ():
             m, n = (thin, wide) if swap else (wide, thin)
-            yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
+            own = Values({"swap": swap, "warps": warps, "stages": stages, "store": "pointer", **others})
+            yield self._start(m, n, k_bytes, grid="tiles", **own)
+
+    def _of_converted(self) -> Iterator[Values]:
+        """Programs whose one operand of another type is the rows of the dots, which are then read from registers.
+
+        Each first with that operand along k, so that a thread converts neighbours in memory.
+        """
+        converted = [x for x, side in zip(LOADS, self.form.operands, strict=True) if any(map(is_computed, side))]
+        if len(converted) != 1:
+            return
+        (side,) = converted
+        swap = side == "b_load"
+        knob = self.knobs[side]
+        ways = (_by_pointers(knob), "pointer") if side in self.reshaped else (_along_k(knob), fastest(knob))
+        for way in dict.fromkeys(ways):
+            yield from self._of_thin(**{side: way})
+            for wide, other, k_bytes, warps, stages in CONVERTED_STARTS:
+                m, n = (other, wide) if swap else (wide, other)
+                own = Values({"swap": swap, "warps": warps, "stages": stages, "store": "pointer", side: way})
+                yield self._start(m, n, k_bytes, grid="tiles", **own)
 
     def _of_tiles(self) -> Iterator[Values]:
         """Programs of one tile, and persistent ones."""
+        walking = next(x for x in (FLAT, PERSISTENT) if x in self.knobs["grid"].values)
         early = EARLY_START_TILES if not self.target.features.copy_bytes else ()
         for m, n, k_bytes, warps, stages in early + START_TILES:
             own = {"warps": warps, "stages": stages}
             yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
-            yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own)
+            yield self._start(m, n, k_bytes, grid=walking, subtiles=2, **own)
             if self._as_given:
                 yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own, **self._as_given)
 
@@ -366,12 +390,12 @@ class _Starts:
         least = least_tile(self.form.dtype, self.form.workload.precision, self.target)
         swap = self.form.m.extent < self.form.n.extent and self.form.m.extent <= least.rows
         yield from self._of_short_rows()
-        yield from self._of_multiply_adds() if self._by_multiply_adds else ()
-        for m, n, k_bytes, kind, warps, stages in _FUSED_WARP_GROUP_STARTS if self.specialized else ():
+        yield from self._of_multiply_adds() if self._by_multiply_adds else self._of_converted()
+        for m, n, k_bytes, kind, warps, stages in FUSED_WARP_GROUP_STARTS if self.specialized else ():
             own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages, "subtiles": 4}
             for swapped in (False, True):
                 yield self._start(m, n, k_bytes, grid="persistent", swap=swapped, **own)
-        for rows, columns, k_bytes, warps, stages in _FUSED_START_TILES:
+        for rows, columns, k_bytes, warps, stages in FUSED_START_TILES:
             m, n = (columns, rows) if swap else (rows, columns)
             own = {"swap": swap, "warps": warps, "stages": stages}
             yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)

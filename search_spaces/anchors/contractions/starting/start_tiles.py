@@ -88,3 +88,33 @@ GROUP_STARTS = (
     (256, 8, 1, 0, 0),
     (64, 4, 2, 3, 0),
 )
+# (m, n, k bytes, warps, stages) of starts. Accumulators share the registers: 128 x 128 of two dots are as many as
+# 128 x 256 of one.
+FUSED_START_TILES = (
+    (128, 256, 128, 8, 3),
+    (256, 128, 128, 8, 3),
+    (128, 128, 128, 8, 4),
+    (128, 128, 128, 8, 3),
+    (128, 128, 64, 8, 4),
+    (128, 64, 128, 4, 4),
+    (64, 128, 128, 4, 4),
+    (64, 64, 128, 4, 5),
+    (64, 32, 128, 4, 6),
+    (32, 64, 128, 4, 4),
+    (16, 64, 256, 4, 4),
+)
+# (m, n, k bytes, kind, warps, stages) of warp-specialised kernels of two dots.
+FUSED_WARP_GROUP_STARTS = (
+    (128, 128, 128, "cooperative", 8, 4),
+    (128, 128, 64, "cooperative", 8, 6),
+    (64, 128, 128, "pingpong", 8, 4),
+    (128, 64, 128, "pingpong", 8, 4),
+)
+# (rows of the dots, columns, k bytes, warps, stages) of starts whose rows are converted in registers.
+CONVERTED_STARTS = (
+    (128, 256, 128, 8, 3),
+    (128, 128, 128, 8, 4),
+    (128, 128, 128, 4, 4),
+    (64, 256, 128, 4, 4),
+    (64, 128, 128, 4, 4),
+)

@@ -68,6 +68,20 @@ def test_finals_are_held_on_one_card_and_held_again_where_it_is_lost(log: Path) 
     assert {r.measurement.card for r in finals} == {"second"}
 
 
+def test_the_report_of_a_search_names_the_machines_that_were_lost_with_the_reasons(log: Path) -> None:
+    cards = [FakeCard("a", answers=10), FakeCard("b")]
+    measurer = FleetMeasurer(TARGET, FakeRoster(cards, [FakeCompiler(answers=5)]))
+    try:
+        with measurer.of_one_search():
+            result = tuned(log, measurer, trials=64)
+            assert set(result.losses) == {"a: a is gone", "a compiler: the compiler is gone"}
+            assert "lost meanwhile, its schedules went elsewhere: a: a is gone\n" in result.report
+        with measurer.of_one_search():
+            assert tuned(log, measurer, trials=70).losses == ()
+    finally:
+        measurer.close()
+
+
 def test_what_a_lost_card_had_is_measured_by_the_others_once_each(tmp_path: Path) -> None:
     tuned(tmp_path / "local.jsonl", Local(batches=2))
     roster = FakeRoster([FakeCard("a", answers=30), FakeCard("b")], later=[FakeCard("c", answers=0)])

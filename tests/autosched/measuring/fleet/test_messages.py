@@ -46,6 +46,13 @@ def test_what_is_no_message_is_refused(message: str) -> None:
         task_of(message)
 
 
+@pytest.mark.parametrize("library_s", ['"1e-6"', "true", "-1e-6", "NaN", "0", "[]", "1e300"])
+def test_a_library_s_latency_that_is_none_is_refused(library_s: str) -> None:
+    message = f'{{"measurements": [], "library_s": {library_s}, "unfit": ""}}'
+    with pytest.raises(DataError):
+        Answer.from_text(message)
+
+
 class Bomb:
     """Unpickled, it writes a file."""
 

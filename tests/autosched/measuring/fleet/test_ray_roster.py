@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import socket
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -15,13 +17,16 @@ import pytest
 import made_up_node
 from autosched.measuring.fleet.admission import NodeFacts
 from autosched.measuring.fleet.code import Code, own_versions
+from autosched.measuring.fleet.messages import Answer
 from made_up_node import imaginary_cpu
 from search_spaces import InputError, TargetUnavailableError
+from tuning_logs import Measurement
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'autosched[fleet]'")
 
-from autosched.measuring.fleet import cluster
-from autosched.measuring.fleet.cluster import RayRoster
+from autosched.measuring.fleet import cluster, inspection
+from autosched.measuring.fleet.cluster import RayPlace, RayRoster
+from autosched.measuring.fleet.inspection import CardStatus
 
 TARGET = imaginary_cpu()
 CODE = Code(own_versions(), made_up_node.ENVIRONMENT)
@@ -85,6 +90,47 @@ def test_a_fleet_of_slow_nodes_alone_is_refused_with_their_names(answers: dict[N
     answers[SLOW] = Future()
     with pytest.raises(TargetUnavailableError, match="slow: it has not told"):
         RayRoster(TARGET, "made:up")
+
+
+def test_a_cluster_from_afar_asks_for_ray_s_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc" else find(name))
+    with pytest.raises(InputError, match=r"'ray://10.0.0.1:10001' .* pip install 'ray\[client\]'"):
+        cluster.connect("ray://10.0.0.1:10001")
+
+
+def test_a_local_cluster_gets_time_to_start_and_one_that_does_not_is_told_with_the_way_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patience, waited = "RAY_gcs_server_port_wait_time_s", list[str | None]()
+
+    def init(**_: Any) -> None:
+        waited.append(os.environ.get(patience))
+        raise RuntimeError("Timed out waiting for file gcs_server_port")
+
+    monkeypatch.setattr(cluster, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    for name in (patience, "RAY_AUTH_MODE"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    with pytest.raises(InputError, match=r"Ray did not start here: Timed out .*try again"):
+        cluster.connect("local")
+    assert waited == ["120"]
+
+
+def test_a_check_tells_what_it_waits_for(
+    answers: dict[NodeFacts, Future[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Measurement("ok", (1e-3,), card="a card")
+    monkeypatch.setattr(inspection, "connect", lambda _: None)
+    monkeypatch.setattr(RayPlace, "measure", lambda *_: of(Answer((made,)).to_text()))
+    answers[QUICK] = surveyed()
+    told: list[str] = []
+    assert list(inspection.check("auto", TARGET, waiting=told.append)) == [CardStatus("a card", made)]
+    assert told == [
+        "for the nodes' devices and code, for which each imports PyTorch",
+        "for 1 of 1 cards: 1 actors wait for a free card, or for nodes that start them",
+        "for the measurement of a card",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import autosched
 from autosched.reporting.analysis.tasks import Task
 from autosched.reporting.html.report import page_of, report
 from autosched.reporting.html.sorting import SCRIPT
-from log_records import A100, SMALL, record
+from hostile_records import whole_record
+from log_records import A100, H200, SMALL, record
 from made_up_search import OP
 from search_spaces import LogError, Schedule, ops
 from searched_logs import BATCH, finals, searched
@@ -121,6 +122,25 @@ def test_many_kernels_have_an_overview_whose_links_lead_to_their_sections(tmp_pa
     assert "Tuning of 4 kernels" in seen.text
     assert "2.00× the library in the geometric mean of 1, none slower beyond noise" in seen.text
     assert "no kernelno trial succeeded" in seen.text
+
+
+def test_a_record_whose_code_has_changed_is_stale_in_its_section_and_in_the_overview(tmp_path: Path) -> None:
+    exact, other = whole_record(ops.gelu_scale(4096), H200), whole_record(ops.gelu_scale(8192), H200)
+    assert other.measurement.facts is not None
+    facts = replace(other.measurement.facts, source="0" * 16)
+    stale = replace(other, measurement=replace(other.measurement, facts=facts, certificate=None))
+    told = "Stale: this version makes another kernel of its schedule."
+
+    def text_of(*records: TuningRecord) -> str:
+        return Seen(page_of([Task(Path("x"), (one,)) for one in records], Path("x"))).text
+
+    assert "tale" not in text_of(exact)
+    assert told in text_of(stale)
+    both = text_of(exact, stale)
+    assert "1 are stale: this version makes other kernels" in both
+    assert both.count(told) == 1
+    assert f"{stale.subject.label} stale" in both
+    assert f"{exact.subject.label} stale" not in both
 
 
 def test_a_log_of_many_kernels_has_sections_for_some_and_a_row_for_each() -> None:

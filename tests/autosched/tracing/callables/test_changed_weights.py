@@ -16,6 +16,7 @@ from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.changed_weights import RefusedWarning
 from autosched.tracing.callables.cutting import trace_function
 from autosched.tracing.callables.stored import as_bytes, from_bytes
+from search_spaces import InputError
 from untuned import untuned_kernels
 
 X = torch.randn(6, 32, generator=torch.Generator().manual_seed(0)).half()
@@ -38,12 +39,12 @@ def traced() -> TracedFunction:
     return trace_function(function, [X, *given], False, static=static, numerics="fold")
 
 
-def folded(traced: TracedFunction, alone: bool = False) -> TracedKernel:
+def folded(traced: TracedFunction, alone: bool = False, strict: bool = False) -> TracedKernel:
     """Kernels of the cut that combines weights; `alone`: without those of what was written."""
     cut = next(cut for cut in traced.cuts if cut.folds)
     cuts = [cut] if alone else traced.cuts
     kernels = untuned_kernels([w for each in cuts for w in each.workloads], devices.cpu_target())
-    return TracedKernel(cut, kernels, cuts=cuts)
+    return TracedKernel(cut, kernels, cuts=cuts, strict=strict)
 
 
 @pytest.mark.parametrize("alone", [False, True])
@@ -65,6 +66,20 @@ def test_rewrites_that_new_weights_refuse_are_not_computed_any_more(traced: Trac
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         torch.testing.assert_close(kernel(X, *given), made)
+
+
+def test_strict_refuses_pytorch_in_the_place_of_a_refused_rewrite(traced: TracedFunction) -> None:
+    given = weights(100.0, 1000.0)
+    kernel = folded(traced, alone=True, strict=True).again()
+    for _ in range(2):
+        with pytest.raises(
+            InputError, match=r"strict: function: weights have changed.*no finite numbers any more.*tune"
+        ):
+            kernel(X, *given)
+    assert kernel(X, *weights()).isfinite().all()
+    with pytest.warns(RefusedWarning):
+        made = folded(traced, strict=True)(X, *given)
+    torch.testing.assert_close(made, function(X, *given), rtol=1e-2, atol=0.5)
 
 
 def test_other_weights_are_judged_too(traced: TracedFunction) -> None:

@@ -25,8 +25,9 @@ from scheduled_tensors import interpreted
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Target, Tensor, Workload, ops, target_named
 from search_spaces.programs.statements import Dot, For, Load, Map, Position, statements
 from search_spaces.schedules.knobs import KnobValue
-from search_spaces.structure.contraction import contraction, multiplied
-from search_spaces.structure.operand_types import element_type
+from search_spaces.structure.contraction import contraction
+from search_spaces.structure.multiplied import multiplied
+from search_spaces.structure.operand_types import operand_type
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Access, Literal
 
@@ -131,10 +132,10 @@ class TestMatching:
         inputs = (Tensor("x", (8, 32), "float16"), Tensor("w", (32, 16), "float16"))
         assert contraction(Workload("unrounded", inputs, (stage,))) is None
 
-    def test_operands_of_two_types_do_not_match(self) -> None:
+    def test_operands_of_16_and_of_32_bits_do_not_match(self) -> None:
         product = ex.mul(Access("x", at("m", "k")), Access("w", at("k", "n")))
         stage = Stage("out", (Axis("m", 8), Axis("n", 16)), product, Reduction("sum", (Axis("k", 32),)))
-        inputs = (Tensor("x", (8, 32), "uint8"), Tensor("w", (32, 16), "float32"))
+        inputs = (Tensor("x", (8, 32), "float16"), Tensor("w", (32, 16), "float32"))
         assert contraction(Workload("mixed", inputs, (stage,))) is None
 
     def test_float32_is_multiplied_as_it_is_or_as_tf32(self) -> None:
@@ -147,11 +148,11 @@ class TestMatching:
     def test_what_chooses_among_values_of_a_type_is_of_that_type(self) -> None:
         x, half, third = Access("x", ()), Literal(0.5), Literal(1 / 3)
         for dtype in ("float16", "bfloat16"):
-            assert element_type(ex.call("maximum", ex.call("neg", x), half), {"x": dtype}) == dtype
-            assert element_type(ex.call("where", ex.call("lt", x, third), x, half), {"x": dtype}) == dtype
-            assert element_type(ex.call("maximum", x, third), {"x": dtype}) == "float32"
-            assert element_type(ex.mul(x, half), {"x": dtype}) == "float32"
-        assert element_type(x, {"x": "int8"}) is None
+            assert operand_type([ex.call("maximum", ex.call("neg", x), half)], {"x": dtype}) == dtype
+            assert operand_type([ex.call("where", ex.call("lt", x, third), x, half)], {"x": dtype}) == dtype
+            assert operand_type([ex.call("maximum", x, third)], {"x": dtype}) == "float32"
+            assert operand_type([ex.mul(x, half)], {"x": dtype}) == "float32"
+        assert operand_type([ex.call("to_integer", x)], {"x": "int8"}) is None
 
     def test_relu_alone_needs_no_rounding(self) -> None:
         whole = prepared(8, 16, 32)

@@ -10,6 +10,10 @@ may also have conditions of values that are read: the expression has the value w
 
     most[r] = max over c of where(kept[c], x[r, c], -inf)      points without kept[c] are no maximum
 
+Forms may have ends of ranges that are data as variables (`structure.reads.ranges`).
+
+    total[g] = sum over t of where(begin[g] <= t < end[g], x[t], 0)      points with t - begin[g] < 0 add 0
+
 A factor of 0 counts only if the other one is known to be a number: 0 times infinity is NaN.
 """
 
@@ -23,6 +27,7 @@ from functools import cached_property
 from search_spaces.programs.statements import fold_identity
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.folds.moving import extreme_where_finite
+from search_spaces.structure.reads.ranges import Range, RangeEnd, Ranges, is_ranged
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import (
     Access,
@@ -31,12 +36,13 @@ from search_spaces.workloads.expressions.expression import (
     Gather,
     Integer,
     Literal,
+    LookUp,
     Position,
     call,
 )
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import COMPARISONS, ROUNDINGS
-from search_spaces.workloads.expressions.walking import accesses, gathers
+from search_spaces.workloads.expressions.walking import distinct
 from search_spaces.workloads.workload import Stage
 
 # An affine form, or a condition of values that are read.
@@ -53,15 +59,14 @@ _KEEP_INFINITY = frozenset({"floor", *ROUNDINGS})
 _MOST_EXACT = 2**24
 
 
-def unchanged(structure: Structure) -> dict[str, frozenset[Affine]]:
-    """Forms of the axes for every fold: where one of them is negative, a point leaves the fold unchanged."""
-    guards = Guards(structure)
-    return {fold.name: positions(guards.unchanged(fold)) for fold in structure.folds}
-
-
 def positions(forms: Forms) -> frozenset[Affine]:
-    """The affine forms among these."""
-    return frozenset(x for x in forms or () if isinstance(x, Affine))
+    """The forms of the axes alone among these."""
+    return frozenset(x for x in forms or () if isinstance(x, Affine) and not is_ranged(x))
+
+
+def ranges(forms: Forms) -> frozenset[Affine]:
+    """The forms among these that have ends of ranges."""
+    return frozenset(x for x in forms or () if isinstance(x, Affine) and is_ranged(x))
 
 
 def conditions(forms: Forms) -> frozenset[Expression]:
@@ -73,12 +78,14 @@ def conditions(forms: Forms) -> frozenset[Expression]:
 class Guards:
     """Values that expressions of a structure are known to have at guarded points, and the arguments of its maxima.
 
-    `online`: all folds share one loop, and references of exponentials are finite numbers during it, as
-    `structure.folds.dependent` keeps them. Then conditions of values that are read count too.
+    `ends`: the ends of ranges in forms, by their variables. `online`: all folds share one loop, and references of
+    exponentials are finite numbers during it, as `structure.folds.dependent` keeps them. Then conditions of values that
+    are read count too.
     """
 
     structure: Structure
     online: bool = False
+    ends: dict[str, RangeEnd] = field(default_factory=dict)
     _known: dict[tuple[Expression, float], Forms] = field(default_factory=dict)
     _maxima: dict[str, Expression] = field(default_factory=dict)
 
@@ -143,7 +150,7 @@ class Guards:
         if self.online:
             # While points are folded that is a finite number, also of a row without any so far.
             return forms if is_its_maximum or self._reads_given(shift) else _NOWHERE
-        known = forms and is_its_maximum and isinstance(shift, Access)
+        known = forms and not ranges(forms) and is_its_maximum and isinstance(shift, Access)
         return forms if known and self._every_row_has_points(positions(forms)) else _NOWHERE
 
     def _every_row_has_points(self, forms: frozenset[Affine]) -> bool:
@@ -151,7 +158,6 @@ class Guards:
         column = self.structure.column
         if len(self.structure.reduced) > 1:
             return False
-        extents = {x.name: x.extent for x in (*self.structure.parallel, *self.structure.reduced)}
         least, most = [Affine()], [Affine(offset=column.extent - 1)]
         for form in forms:
             step = dict(form.terms).get(column.name, 0)
@@ -159,7 +165,7 @@ class Guards:
                 return False
             rest = form + Affine.of((column.name, -step))
             (least if step == 1 else most).append(-rest if step == 1 else rest)
-        return all((end - first).minimum(extents) >= 0 for first in least for end in most)
+        return all((end - first).minimum(self._extents) >= 0 for first in least for end in most)
 
     def _outside(self, tensor: str, index: Sequence[Affine]) -> Forms:
         """Points where the index is outside of the tensor."""
@@ -172,8 +178,8 @@ class Guards:
     def truth(self, e: Expression) -> tuple[Forms, Forms]:
         """Points where a condition is false, and points where it is true."""
         false, true = self._by_position(e)
-        if self.online and false == true == _NOWHERE and self._is_read(e):
-            return frozenset({e}), frozenset({call("eq", e, Literal(0.0))})
+        if self.online and self._is_read(e) and (false == true == _NOWHERE or self.range_of(e)):
+            return _either(false, frozenset({e})), _either(true, frozenset({call("eq", e, Literal(0.0))}))
         return false, true
 
     def _is_read(self, e: Expression) -> bool:
@@ -181,7 +187,7 @@ class Guards:
         return self._reads_given(e) and self._is_boolean(e)
 
     def _reads_given(self, e: Expression) -> bool:
-        read = {*(a.tensor for a in accesses(e)), *(g.tensor for g in gathers(e))}
+        read = {part.tensor for part in distinct(e) if isinstance(part, Access | LookUp)}
         return bool(read) and read <= self._dtypes.keys()
 
     def _is_boolean(self, e: Expression) -> bool:
@@ -213,6 +219,10 @@ class Guards:
                             return frozenset({more}), frozenset({after})
                         case _:
                             return frozenset({more, less}), _NOWHERE
+                if (within := self.range_of(e)) is not None:
+                    outside = within.outside
+                    (form,) = outside if len(outside) == 1 else (None,)
+                    return outside, _NOWHERE if form is None else frozenset({-form + Affine(offset=-1)})
                 if operator == "eq" and second in (Literal(0.0), Integer(0)):
                     false, true = self.truth(first)
                     return true, false
@@ -233,6 +243,9 @@ class Guards:
                     more = b - a
                     found = {"lt": {more + Affine(offset=-1)}, "le": {more}, "eq": {more, -more}}
                     return frozenset(found[operator])
+                within = self.range_of(e)
+                if within is not None:
+                    return within.outside if within.exactly else None
                 denied = self.holding(first) if operator == "eq" and second in (Literal(0.0), Integer(0)) else None
                 return frozenset(-f + Affine(offset=-1) for f in denied) if denied and len(denied) == 1 else None
             case Apply("mul" | "minimum" | "bitwise_and", (first, second)):
@@ -240,6 +253,15 @@ class Guards:
                 return None if one is None or other is None else one | other
             case _:
                 return None
+
+    def range_of(self, condition: Expression) -> Range | None:
+        """The range of folded positions in which a condition holds, by what is read where these are not counted."""
+        return self._ranges.of(condition)
+
+    @cached_property
+    def _ranges(self) -> Ranges:
+        folded = frozenset(x.name for x in self.structure.reduced)
+        return Ranges(self.position, self._extents, folded, self._dtypes, self.ends)
 
     def position(self, e: Expression) -> Affine | None:
         """The expression as an affine form of positions."""
@@ -260,8 +282,11 @@ class Guards:
                 return None
 
     def _is_exact(self, form: Affine) -> bool:
-        extents = {x.name: x.extent for x in (*self.structure.parallel, *self.structure.reduced)}
-        return form.maximum(extents) <= _MOST_EXACT and form.minimum(extents) >= -_MOST_EXACT
+        return form.maximum(self._extents) <= _MOST_EXACT and form.minimum(self._extents) >= -_MOST_EXACT
+
+    @cached_property
+    def _extents(self) -> dict[str, int]:
+        return {x.name: x.extent for x in (*self.structure.parallel, *self.structure.reduced)}
 
 
 def _is_factor(number: float, above: float = -math.inf) -> bool:

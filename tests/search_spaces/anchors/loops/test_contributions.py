@@ -20,7 +20,7 @@ from cost_models.program_counts import count
 from row_kinds import of_kind
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import Axis, Reduction, Stage, Target, Tensor, TileProgram, Workload, target_named
-from search_spaces.anchors.rows.folds.contributions import unchanged
+from search_spaces.anchors.loops.contributions import Guards, positions
 from search_spaces.programs.statements import For
 from search_spaces.programs.text import to_text
 from search_spaces.schedules.knobs import KnobValue
@@ -152,7 +152,8 @@ def test_a_loop_that_begins_late_and_ends_early_compiles_without_a_gpu(name: str
 
 
 def forms(workload: Workload) -> list[list[str]]:
-    return [sorted(map(str, found)) for found in unchanged(structure_of(workload)).values()]
+    guards = Guards(structure_of(workload))
+    return [sorted(map(str, positions(guards.unchanged(fold)))) for fold in guards.structure.folds]
 
 
 class TestWhatChangesNothing:

@@ -1,0 +1,265 @@
+"""Work items of a contraction whose rows are cut by data: the rows and the segment of each tile, found in the program.
+
+Before:  grid m.0 in 12, n.0 in 4:                              tiles of 64 rows, whatever segment these are of
+           a = load a[m.0*64 : +64, k.0*32 : +32]
+           b = load b[k.0*32 : +32, n.0*128 : +128]
+           store out[m.0*64 : +64, n.0*128 : +128] = acc
+After:   grid m.0 in 12, n.0 in 4:                              as many tiles as the segments may need
+           tiles = (ends - begins + 63) / 64                    of every segment
+           until = scan of tiles;  number = how many of until are at most m.0
+           let m.segment = number;  let m.first = begin of the segment + (m.0 - tiles before it) * 64
+           a = load a[m.first : +64, k.0*32 : +32]              rows behind the end are of other segments, and not used
+           b = load b[m.segment, k.0*32 : +32, n.0*128 : +128]
+           store out[m.first : +64, n.0*128 : +128] = acc where m.first + m < end
+
+Tiles that no segment has come last in the grid, load nothing, and store nothing. Whatever the ends are, nothing outside
+of the outputs is stored; rows of unsorted ones are those of several segments, or of none.
+
+Also called a grouped GEMM's tile scheduler (CUTLASS, example 24), a problem visitor, or sorted expert blocks (vLLM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.lowering import Emitter, buffers, start_of, workspace_name
+from search_spaces.programs.statements import (
+    Combination,
+    For,
+    Gather,
+    Let,
+    Load,
+    Map,
+    Position,
+    Reduce,
+    Scan,
+    Statement,
+    Store,
+    mapped,
+    produced,
+    statements,
+)
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
+from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.structure.segmented import Segmented, Table
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.names import Names
+
+_SEGMENTS = "segment"
+_Place = TypeVar("_Place")
+
+
+def with_work_items(program: TileProgram, of: Segmented, size: int, listed: bool) -> TileProgram:
+    """The program of one segment, with tiles of `size` rows, a power of two, as that of all segments.
+
+    `listed`: a kernel before it finds the items of all tiles.
+    """
+    (plain,) = (k for k in program.kernels if not k.auxiliary)
+    items = _Items(of, plain, size, listed)
+    kernels = [k if k.auxiliary else items.kernel for k in program.kernels]
+    before, made = ([items.listing], [items.items]) if listed else ([], [])
+    own = [b for b in program.buffers if b.role not in ("input", "output")]
+    return replace(program, buffers=buffers(of.workload, *own, *made), kernels=(*before, *kernels))
+
+
+@dataclass(frozen=True)
+class _Items:
+    """The work items of one kernel."""
+
+    of: Segmented
+    plain: Kernel
+    size: int
+    listed: bool
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel with its tiles at the rows of items."""
+        e = self._emitter(Names({t.name for s in statements(self.plain.body) for t in produced(s)}))
+        number, row, end = self._read(e) if self.listed else self._found(e)
+        self._bind(e, number, row, end)
+        body = mapped(tuple(map(self._skipped, self.plain.body)), lambda s: self._placed(s, number))
+        stored = (made for s in body for made in self._within(s, end, e.names))
+        return replace(self.plain, body=(*e.body, *stored))
+
+    @cached_property
+    def items(self) -> Buffer:
+        """The segment, the first row and the end of every item."""
+        count = next(a.extent for a in self.plain.grid.axes if a.variable == self._item)
+        return Buffer(workspace_name(self.of.workload, "items"), (3, count), "int32", "workspace")
+
+    @property
+    def listing(self) -> Kernel:
+        """The kernel that makes the list, an item in each program."""
+        e = self._emitter(Names())
+        for at, tile in zip(self._places, self._found(e), strict=True):
+            e.body.append(Store(self.items.name, at, tile.name))
+        grid = Grid((GridAxis(self._item, self.items.shape[1]),))
+        return Kernel(f"{self.plain.name}_items", grid, tuple(e.body), auxiliary=True)
+
+    def _emitter(self, names: Names) -> Emitter:
+        return Emitter({_SEGMENTS: Slice(Affine(), self._padded, _SEGMENTS)}, {}, names)
+
+    @property
+    def _places(self) -> list[tuple[Slice, Slice]]:
+        """Places in the list: of the segment, the first row and the end of the item."""
+        return [(Slice(Affine(offset=n)), Slice(axis_index(self._item))) for n in range(3)]
+
+    def _read(self, e: Emitter) -> tuple[Tile, ...]:
+        tiles = tuple(Tile(e.names.fresh(name), (), (), "int32") for name in ("number", "row", "end"))
+        e.body += [Load(tile, self.items.name, at) for tile, at in zip(tiles, self._places, strict=True)]
+        return tiles
+
+    # Names
+
+    @property
+    def _axis(self) -> str:
+        return self.of.form.cuts[0]
+
+    @property
+    def _item(self) -> str:
+        return f"{self._axis}.0"
+
+    @property
+    def _first(self) -> str:
+        return f"{self._axis}.first"
+
+    @property
+    def _segment(self) -> str:
+        return f"{self._axis}.segment"
+
+    @property
+    def _idle(self) -> str:
+        return f"{self._axis}.idle"
+
+    def _entry(self, table: Table) -> str:
+        return f"{self._axis}.entry{table.offset}_{table.entries}"
+
+    # Sizes
+
+    @property
+    def _rows(self) -> int:
+        return self.of.form.extents[self._axis]
+
+    @property
+    def _ends(self) -> int:
+        return self.of.segment.size
+
+    @property
+    def _padded(self) -> int:
+        """Positions of a tile of all segments."""
+        return 1 << self._ends.bit_length()
+
+    # The walk
+
+    def _found(self, e: Emitter) -> tuple[Tile, ...]:
+        """The segment of the item, its first row, and the row behind the last one of the segment."""
+        segment = Slice(Affine(), self._padded, _SEGMENTS)
+        begins, ends = self._bounds(e, Tile.along([segment], e.names.fresh("at"), "int64"), segment)
+        rows = e.map("add", e.map("sub", ends, begins, dtype="int64"), self.size - 1, dtype="int64")
+        shift = self.size.bit_length() - 1
+        tiles = e.map("maximum", e.map("shift_right", rows, shift, dtype="int64"), 0, name="tiles", dtype="int64")
+        until = replace(tiles, name=e.names.fresh("until"))
+        e.body.append(Scan((until,), (tiles.name,), _SEGMENTS, _sum(e.names)))
+        item = self._single(e, axis_index(self._item), "item")
+        done = e.map("le", until, item, name="done", compared="int64")
+        number = self._folded(e, e.map("where", done, 1, 0, dtype="int64"), "number", "sum")
+        before = self._folded(e, e.map("where", done, until, 0, dtype="int64"), "before", "max")
+        e.body.append(Let(self._segment, self._ends + 1, number.name))
+        own, end = self._bounds(e, Tile(e.names.fresh("at"), (), (), "int64"), Slice(axis_index(self._segment)))
+        ahead = e.map("mul", e.map("sub", item, before, dtype="int64"), self.size, dtype="int64")
+        is_item = e.map("le", number, self._ends, compared="int64")
+        row = e.map("where", is_item, e.map("add", own, ahead, dtype="int64"), self._rows, name="row", dtype="int64")
+        return number, row, end
+
+    def _bind(self, e: Emitter, number: Tile, row: Tile, end: Tile) -> None:
+        """Bind the variables of the item, as far as its statements have them."""
+        e.body.append(Let(self._first, self._rows + 1, row.name))
+        has_rows = e.map("lt", row, end, compared="int64")
+        e.body.append(Let(self._idle, 2, e.map("where", has_rows, 0, 1, name="idle", dtype="int64").name))
+        for variable, table in {self._entry(t): t for t in self.of.tables.values()}.items():
+            entry = e.map("add", number, table.offset, name="entry", dtype="int64")
+            e.body.append(Let(variable, table.entries, entry.name))
+
+    def _bounds(self, e: Emitter, at: Tile, segment: Slice) -> tuple[Tile, Tile]:
+        """The first row of segments, and the row behind the last one; of all that are none, behind the last row."""
+        e.body.append(Position(at, segment))
+        bounds = []
+        for back, most in ((1, self._ends), (0, self._ends - 1)):
+            piece = replace(segment, start=segment.start + Affine(offset=-back))
+            tensor = next(t for t in self.of.workload.inputs if t.name == self.of.segment.tensor)
+            read = Tile.along([piece], e.names.fresh(tensor.name), tensor.dtype)
+            e.body.append(Load(read, tensor.name, (piece,), 0, guarded=True))
+            known = e.map("maximum", e.map("minimum", read, self._rows, dtype="int64"), 0, dtype="int64")
+            is_known = e.map("le", at, most, compared="int64")
+            bounds.append(e.map("where", is_known, known, self._rows, name=("end", "begin")[back], dtype="int64"))
+        begin, end = bounds
+        return begin, end
+
+    def _single(self, e: Emitter, form: Affine, name: str) -> Tile:
+        made = Tile(e.names.fresh(name), (), (), "int64")
+        e.body.append(Position(made, Slice(form)))
+        return made
+
+    def _folded(self, e: Emitter, src: Tile, name: str, operator: str) -> Tile:
+        made = Tile(e.names.fresh(name), (), (), "int64")
+        e.body.append(Reduce(made, src.name, _SEGMENTS, "max" if operator == "max" else "sum"))
+        return made
+
+    # The statements of one segment
+
+    def _skipped(self, s: Statement) -> Statement:
+        """A loop without iterations in items without rows."""
+        if not isinstance(s, For):
+            return s
+        return replace(s, bound=Bound(start_of((s.variable, 1), (self._idle, s.extent)), s.extent))
+
+    def _placed(self, s: Statement, number: Tile) -> Statement:
+        """A statement at the rows of the item, with entries of tables in the whole ones."""
+        match s:
+            case Load(buffer=buffer) if buffer == self.of.number:
+                return Map(s.dst, "add", (number.name, 0))
+            case Load():
+                return replace(s, slices=tuple(self._at(p) for p in self._of_table(s.buffer, s.slices)))
+            case Gather():
+                index = tuple(i if isinstance(i, str) else self._at(i) for i in s.index)
+                return replace(s, index=self._of_table(s.buffer, index))
+            case Position():
+                return replace(s, piece=self._at(s.piece))
+            case Store():
+                return replace(s, slices=tuple(map(self._at, s.slices)))
+            case _:
+                return s
+
+    def _of_table(self, buffer: str, index: Sequence[_Place]) -> tuple[_Place | Slice, ...]:
+        """The index of a buffer, with the entry of the item's segment if that is a table."""
+        table = self.of.tables.get(buffer)
+        if table is None:
+            return tuple(index)
+        return (*index[: table.dimension], Slice(axis_index(self._entry(table))), *index[table.dimension :])
+
+    def _at(self, piece: Slice) -> Slice:
+        """The slice from the first row of the item on."""
+        step = piece.start.step(self._item)
+        if not step:
+            return piece
+        moved = start_of((self._item, -step), (self._first, step // self.size))
+        return replace(piece, start=piece.start + moved)
+
+    def _within(self, s: Statement, end: Tile, names: Names) -> Sequence[Statement]:
+        """A store of the segment's own rows alone."""
+        if not isinstance(s, Store):
+            return (s,)
+        piece = next(p for p in s.slices if p.axis == self._axis)
+        at = Tile.along([piece], names.fresh("at"), "int64")
+        inside = replace(at, name=names.fresh("inside"), dtype="float32")
+        tests = (Position(at, piece), Map(inside, "lt", (at.name, end.name), "int64"))
+        return (*tests, replace(s, where=inside.name))
+
+
+def _sum(names: Names) -> Combination:
+    left, right, total = (Tile(names.fresh(name), (), (), "int64") for name in ("left", "right", "total"))
+    return Combination((left,), (right,), (Map(total, "add", (left.name, right.name)),), (total.name,))
