@@ -1,7 +1,7 @@
 """Work items: the rows of a tile, which data determines, are found by its program, or read from a list made before.
 
-Before:  grid m.0, n.0: scan the tiles of all segments for the one of this program; compute it      (items=walk)
-After (items=list):
+Before:  grid m.0, n.0: scan the tiles of all segments for the one of this program; compute it    (`items=walk`)
+After (`items=list`):
          grid m.0: scan the tiles of all segments; store items[m.0] = segment, first row, end
          grid m.0, n.0: load items[m.0]; compute the tile
 
