@@ -308,6 +308,7 @@ class Workload:
         read, made = self.inputs[0].dtype, " and ".join(dict.fromkeys(t.dtype for t in self.outputs))
         dtypes = made if read == made else f"{read} to {made}"
         made = f"{dtypes} as tf32" if self.precision == "tf32" else dtypes
+        made = " ".join([made, *dict.fromkeys(t.histogram for t in self.inputs if t.histogram)])
         return visible(" ".join([self.name, *(shown or self._sizes()), made]))
 
     def _sizes(self) -> tuple[str, ...]:
