@@ -7,28 +7,14 @@ ends, and would not compare between one batch of trials and the next.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 
 from autosched.checking import random_segments
 from autosched.checking.random_inputs import segmented
-from search_spaces import InputError, Workload
+from search_spaces import Workload
 from search_spaces.workloads.dtypes import range_of
 from search_spaces.workloads.stages import HISTOGRAMS
-
-
-def with_histogram(workload: Workload, histogram: str) -> Workload:
-    """The workload timed with ends of that distribution, which is a part of its key.
-
-    Raises:
-        InputError: there is no such distribution, or no segment.
-    """
-    ends = segmented(workload)
-    if not ends:
-        raise InputError(f"{workload.label}: histogram={histogram!r}; expected an operator with segments")
-    inputs = (replace(t, histogram=histogram) if t.name in ends else t for t in workload.inputs)
-    return replace(workload, inputs=tuple(inputs))
 
 
 def timed_ends(workload: Workload) -> Mapping[int, torch.Tensor]:

@@ -40,8 +40,8 @@ class Axis:
     extent: int
 
 
-# Distributions of the positions of an axis over its segments, by which a workload is timed: about as many in each; most
-# in a few; all in one.
+# Distributions of the positions of an axis over its segments, with which a workload is timed: by ends drawn uniformly;
+# most in a few segments; all in one.
 HISTOGRAMS = ("uniform", "skewed", "one_hot")
 
 

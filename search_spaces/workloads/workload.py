@@ -303,7 +303,7 @@ class Workload:
         A workload that no operator constructed shows the shapes of the outputs, and the folded extents, stage by stage.
         """
         # A stride of 0 shares an operand, so it is shown.
-        given = [(k, v) for k, v in self.arguments if k not in ("dtype", "out_dtype")]
+        given = [(k, v) for k, v in self.arguments if k not in ("dtype", "out_dtype", "histogram")]
         shown = [f"{k}={v}" for k, v in given if v not in (None, "") and v is not False]
         read, made = self.inputs[0].dtype, " and ".join(dict.fromkeys(t.dtype for t in self.outputs))
         dtypes = made if read == made else f"{read} to {made}"

@@ -262,11 +262,11 @@ class Workbench:
         """The kernel's results on the present inputs, checked, and compared over several runs; then on other kinds."""
         try:
             with self._loaded(examination.trial) as run, failing_as("run_error"):
-                found = self._check.examine(run, _EXAMINED_RUNS, Deadline.after(_EXAMINATION_S))
-                for seed in telling_seeds(self.task.workload, found.seed)[1:]:
+                results = self._check.examine(run, _EXAMINED_RUNS, Deadline.after(_EXAMINATION_S))
+                for seed in telling_seeds(self.task.workload, results.seed)[1:]:
                     self._check.prepare(seed)
                     self._check.first(run)
-                return found
+                return results
         except Failed as failure:
             found = Measurement(failure.status, detail=str(failure), max_error=failure.max_error)
             facts = examination.trial.compiled.facts
