@@ -43,7 +43,7 @@ class Product:
 
     @property
     def read(self) -> tuple[Access, ...]:
-        """What its operands read."""
+        """The reads of both operands."""
         return (*accesses(self.a), *accesses(self.b))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 
 import best_spaces
 from autosched import backends
+from autosched.backends import spaces
 from autosched.backends.build import build
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
@@ -106,3 +109,11 @@ def test_a_gpu_without_bfloat16_multiplies_in_float16() -> None:
     schedule = space.seeds()[0]
     assert ratio(workload, random_inputs(workload, seed=5), schedule) <= 1
     assert build(schedule.program, "", v100, backends.named(schedule.backend)).facts.seconds > 0
+
+
+def test_sums_of_scaled_dots_hide_no_name_of_the_text_around_them() -> None:
+    """C++ sums the products of an instruction in `part`, which a tile was called, too."""
+    space = spaces.build(NARROW["blocks of float8"], H200, [backends.named("cuda")])
+    schedule = space.restricted("contraction", specialize=["none"]).seeds()[0]
+    source = backends.named("cuda").render(schedule.program, "", H200)
+    assert {*re.findall(r"float part\[(\d+)\]", source)} == {"4"}
