@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from autosched.comparing.compare import Comparison, Row, compare, compare_kernel
     from autosched.kernels.custom_op import register
+    from autosched.kernels.dynamic_operator import DynamicOperator, DynamicOperatorKernel, dynamic
     from autosched.kernels.kernel import Kernel
     from autosched.machine.devices import cpu_target
     from autosched.measuring import LocalMeasurer, Measurer, close
@@ -77,6 +78,8 @@ __all__ = [
     "DifferentiableKernel",
     "DynamicFunction",
     "DynamicKernel",
+    "DynamicOperator",
+    "DynamicOperatorKernel",
     "EmptySearchSpaceError",
     "Explanation",
     "InputError",
@@ -109,6 +112,7 @@ __all__ = [
     "compare_kernel",
     "compile",
     "cpu_target",
+    "dynamic",
     "explain",
     "export",
     "export_model",
@@ -129,6 +133,7 @@ __all__ = [
 _HOMES = {
     "autosched.comparing.compare": "Comparison Row compare compare_kernel",
     "autosched.kernels.custom_op": "register",
+    "autosched.kernels.dynamic_operator": "DynamicOperator DynamicOperatorKernel dynamic",
     "autosched.kernels.kernel": "Kernel",
     "autosched.machine.devices": "cpu_target",
     "autosched.measuring": "LocalMeasurer Measurer close",

@@ -7,9 +7,11 @@ a loop with a bound by the part of its trips that the bound leaves.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cost_models.bound_variables import bound_variables
+from cost_models.trip_shares import TripShares
 from cost_models.windows import Window, joined, may_overlap, windows_of
 from search_spaces.programs.statements import (
     Deinterleave,
@@ -32,9 +34,10 @@ from search_spaces.programs.statements import (
     Store,
     View,
     produced,
+    read,
 )
 from search_spaces.programs.tile_program import Kernel, TileProgram
-from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import DTYPES
 from search_spaces.workloads.expressions.operators import OPERATORS
 
@@ -132,6 +135,7 @@ class _Counter:
         self.counts = KernelCounts(program, kernel, kernel.grid.tiles)
         self._buffers = {b.name: b for b in program.buffers}
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
+        self._shares = TripShares(self._extents)
         self._counted: dict[str, str] = {}  # digit -> the variable of the loop that counts it
         self._sources: dict[str, Traffic] = {}  # tile -> its load, also for views of it
         self._bound = bound_variables(kernel)
@@ -160,7 +164,7 @@ class _Counter:
                 if s.digits is not None:
                     self._extents.update(s.digits.radix)
                     self._counted.update((name, s.variable) for name, _ in s.digits.radix)
-                trips = s.extent * self._share_within(s.bound) * self._useful_share(s) * self._marked_share(s)
+                trips = s.extent * self._shares.within(s.bound) * self._shares.useful(s) * self._marked_share(s)
                 counts.loops.append((len(loops), times * trips, s))
                 self._visit(s.body, times * trips, taken, (*loops, (s.variable, trips)))
             elif isinstance(s, Store):
@@ -177,6 +181,7 @@ class _Counter:
                 self._visit(s.otherwise, times * (1.0 - share), taken * (1.0 - share), loops)
             elif isinstance(s, Let):
                 self._extents[s.variable] = s.extent
+                self._shares.ends[s.variable] = self._elements_read(s.src, body)
             elif isinstance(s, View):
                 self._view(s, times, taken, loops)
             elif isinstance(s, Regroup):
@@ -259,37 +264,18 @@ class _Counter:
             self.counts.tiles[tile.name] = tile
             self.counts.moved += times * tile.elements
 
-    def _share_within(self, bound: Bound | None) -> float:
-        if bound is None:
-            return 1.0
-        # What data adds to a bound's start, it mostly adds 0.
-        extents = {**self._extents, **dict.fromkeys(self._bound, 1)}
-        return min(1.0, bound.size / (bound.start.maximum(extents) + 1))
-
-    def _useful_share(self, s: For) -> float:
-        """The part of a loop's iterations that are needed, with the other variables at their middle."""
-        first, end = 0.0, float(s.extent)
-        for bound in s.useful:
-            step, rest = s.along(bound)
-            room = bound.size - rest.offset - sum(c * (self._extents[v] - 1) / 2 for v, c in rest.terms)
-            if step > 0:
-                end = min(end, room / step)
-            elif step < 0:
-                first = max(first, room / step)
-        for group in s.since:
-            first = max(first, min(self._ended(s, bound) for bound in group))
-        end = min([end, *(self._ended(s, bound) for bound in s.until)])
-        return max(0.0, end - first) / s.extent
-
     def _marked_share(self, s: For) -> float:
         """The part of a loop's iterations that a block mask keeps: half for boolean inputs, as in trials."""
         return 0.5 if s.marks and self.counts.tiles[s.marks].dtype == "bool" else 1.0
 
-    def _ended(self, s: For, bound: Bound) -> float:
-        """The first iteration beyond a bound, with the other variables at their middle."""
-        step, rest = s.along(bound)
-        room = bound.size - rest.offset - sum(c * (self._extents[v] - 1) / 2 for v, c in rest.terms)
-        return min(float(s.extent), max(0.0, room / step))
+    def _elements_read(self, tile: str, body: Sequence[Statement]) -> int:
+        """Elements of the largest of the buffers that a tile of a body is computed from."""
+        needed, found = {tile}, 1
+        for s in reversed(body):
+            if not needed.isdisjoint(t.name for t in produced(s)):
+                needed.update(read(s))
+                found = max(found, math.prod(self._buffers[s.buffer].shape) if isinstance(s, Load | Gather) else 1)
+        return found
 
     def _traffic(self, s: Load | Store, tile: Tile, times: float, taken: float, loops: Loops) -> Traffic:
         buffer = self._buffers[s.buffer]

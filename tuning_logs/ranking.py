@@ -59,6 +59,25 @@ def best_of(records: Sequence[TuningRecord], is_good: IsGood = any_record) -> Tu
     return fit[winner([r.measurement.latencies_s for r in fit])] if fit else None
 
 
+def fastest_trial(records: Iterable[TuningRecord]) -> TuningRecord | None:
+    """The successful trial of the least latency, whatever finals have said since; None without one."""
+    trials = (r for r in records if r.measurement.ok and not r.provenance.finals)
+    return min(trials, key=lambda r: r.measurement.undisturbed_s, default=None)
+
+
+def tied_with(best: TuningRecord, records: Iterable[TuningRecord]) -> list[Schedule]:
+    """The schedule of a best record, and those of the same finals that tie with it; of `records`, as of `best_of`."""
+    tied = [best.schedule]
+    for record in records if best.provenance.finals else ():
+        latencies, others = record.measurement.latencies_s, best.measurement.latencies_s
+        # One that dropped out has fewer.
+        together = record.provenance.finals == best.provenance.finals and len(latencies) == len(others)
+        interval = ratio_interval(latencies, others) if together else None
+        if record.schedule != best.schedule and interval is not None and 1.0 in interval:
+            tied.append(record.schedule)
+    return tied
+
+
 def _latest_of_every_kernel(records: Iterable[TuningRecord]) -> list[TuningRecord]:
     """`standing` for records of several versions, in which a schedule may have been several kernels.
 

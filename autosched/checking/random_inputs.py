@@ -14,7 +14,7 @@ from search_spaces import Stage, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.dtypes import is_float, is_integer, range_of
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Position
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Position
 from search_spaces.workloads.expressions.operators import COMPARISONS
 from search_spaces.workloads.expressions.walking import distinct, gathers, segments
 
@@ -30,7 +30,7 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
         boolean                                         true or false, equally often
         integer, used as an index                       uniform within the dimension
         integer, compared with positions                uniform among them
-        integer, the end of a segment                   sorted, up to the number of positions (`random_segments`)
+        integer, the bound of a segment                 sorted, up to the number of positions (`random_segments`)
         integer, computed with as an integer            any value of the type
         int8, multiplied or computed with in float32    symmetric about 0, as wide as sums of products fit int32
         other integers                                  uniform from -8 to 8, uint8 from 0
@@ -125,7 +125,23 @@ def segmented(workload: Workload) -> dict[str, int]:
             at = segment.position
             count = at.maximum(stage.extents) + 1 if isinstance(at, Affine) else math.prod(stage.shape)
             found[segment.tensor] = min(count, found.get(segment.tensor, count))
-    return found
+        for tensor, count in _least_sizes(workload, _cut_positions(stage)).items():
+            found[tensor] = min(count, found.get(tensor, count))
+    lines = {t.name for t in workload.inputs if len(t.shape) == 1}
+    return {name: count for name, count in found.items() if name in lines}
+
+
+def _cut_positions(stage: Stage) -> Iterator[tuple[Expression, int]]:
+    """Inputs compared with positions from both sides, begin <= t and t < end, and the number of these."""
+    inside = [part for part in distinct(stage.expression) if isinstance(part, Apply) and part.operator in ("le", "lt")]
+    begins = {a for part in inside if _positions(part.arguments[1], stage.extents) for a in _read(part.arguments[0])}
+    for part in inside:
+        if count := _positions(part.arguments[0], stage.extents):
+            yield from ((a, count) for a in _read(part.arguments[1]) if a.tensor in {b.tensor for b in begins})
+
+
+def _read(e: Expression) -> list[Access]:
+    return [part for part in distinct(e) if isinstance(part, Access)]
 
 
 def _compared_sizes(workload: Workload) -> dict[str, int]:
@@ -144,6 +160,9 @@ def _least_sizes(workload: Workload, used: Iterable[tuple[Expression, int]]) -> 
                 note(stages[tensor].expression, size)
             case Access(tensor) | Gather(tensor):
                 sizes[tensor] = min(size, sizes.get(tensor, size))
+            case Apply("mul", (argument, Integer(factor))) if factor > 0:
+                # So many blocks of positions.
+                note(argument, max(1, size // factor))
             case Apply(_, arguments):
                 for argument in arguments:
                     note(argument, size)

@@ -11,7 +11,7 @@ import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products, union
 from autosched.checking.operations import OPERATIONS, extreme, overflowed, product_along
-from autosched.checking.pieces import joined, pieces_of
+from autosched.checking.pieces.pieces import joined, pieces_of
 from autosched.checking.scanned import Values, combined_values, named, running, scanned
 from autosched.machine.element_types import torch_dtype
 from search_spaces import InputError, Scan, Stage, Workload
@@ -44,9 +44,9 @@ def evaluate(
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
-    pieces = pieces_of(workload)
+    pieces = pieces_of(workload, inputs)
     if pieces is not None:
-        return joined([evaluate(piece, inputs, dtype) for piece in pieces.workloads], pieces)
+        return joined([evaluate(part, read, dtype) for part, read in pieces.parts], pieces)
     return _run(workload, [held_exactly(x, dtype) for x in inputs], dtype)
 
 

@@ -15,12 +15,14 @@ from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
 from autosched.kernels.dispatch import as_tuple
 from autosched.kernels.drift_measurement import DRIFT_S, drift_of
+from autosched.kernels.dynamic_operator import DynamicOperator
 from autosched.kernels.kernel import Kernel, load_kernel
 from autosched.kernels.strict import is_strict
 from autosched.kernels.tier import Tier
 from autosched.machine import devices
 from autosched.machine.policies import Policy
 from autosched.replaying.arguments import check_policy, check_workload, log_path
+from autosched.replaying.measured_sizes import with_measured_sizes
 from autosched.replaying.missing_records import nearest_text, stale_text, why_none
 from autosched.replaying.predicted_kernel import predicted_kernel
 from autosched.tracing import LoadedFunction, Traced, TracedFunction, TracedKernel
@@ -29,12 +31,14 @@ from search_spaces import (
     AutoschedError,
     EmptySearchSpaceError,
     InputError,
+    Schedule,
     Target,
     TargetUnavailableError,
     Workload,
 )
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
 from tuning_logs.packing import may_hold
+from tuning_logs.ranking import IsGood, tied_with
 
 # Schedules of a log that are lowered and printed, some milliseconds each, before it is given up: four times as many as
 # take part in finals. A kernel slower than so many others is not worth a replay.
@@ -127,7 +131,11 @@ def replay(
     if predicted:
         refuse_prediction(strict)
     if isinstance(op, Traced):
-        cut = op.for_target(_device(target))
+        device = _device(target)
+        cut = op.for_target(device)
+        if isinstance(cut, DynamicOperator):
+            best = functools.cache(functools.partial(_best_schedules, cut, device, log_paths(log), policy))
+            cut, _ = with_measured_sizes(cut, device, best)
         kernel_of = functools.partial(replay, target=target, log=log, policy=policy, predicted=predicted, strict=strict)
         kernels = kernels_of_cuts(cut, kernel_of)
         function = loaded(cut, kernels, strict)
@@ -220,17 +228,36 @@ def find_best(
             difference of the key to that of the nearest record.
     """
     strict = is_strict(strict)
-    logs = [TuningLog(p) for p in paths if may_hold(p, op, policy) or may_hold(p, op.varying, policy)]
-    made = Reproduction(MOST_PRINTED)
-    # Its kernels, and those that know of no constants, which read them as they are given.
-    known = tuple(dict.fromkeys((op, op.varying)))
-    for log, each in itertools.product(logs, known):
-        if best := log.best(each, target, policy, made.is_exact):
-            return best
+    logs, made = _logs_of(op, paths, policy), Reproduction(MOST_PRINTED)
+    if best := _best(op, target, logs, policy, made.is_exact):
+        return best
     if strict:
         raise InputError(why_none(op, target, logs, policy) + nearest_text(op, target, paths, policy))
-    for log, each in itertools.product(logs, known):
-        if best := log.best(each, target, policy, made.is_legal):
-            warnings.warn(stale_text(best, made.why_stale(best)), StaleRecordWarning, stacklevel=4)
-            return best
+    if best := _best(op, target, logs, policy, made.is_legal):
+        warnings.warn(stale_text(best, made.why_stale(best)), StaleRecordWarning, stacklevel=4)
+        return best
     raise InputError(why_none(op, target, logs, policy))
+
+
+def _logs_of(op: Workload, paths: Sequence[Path], policy: str) -> list[TuningLog]:
+    return [TuningLog(p) for p in paths if may_hold(p, op, policy) or may_hold(p, op.varying, policy)]
+
+
+def _best(op: Workload, target: Target, logs: Sequence[TuningLog], policy: str, is_good: IsGood) -> TuningRecord | None:
+    """The best good record of the first log that has one."""
+    # Its kernels, and those that know of no constants, which read them as they are given.
+    known = tuple(dict.fromkeys((op, op.varying)))
+    found = (log.best(each, target, policy, is_good) for log, each in itertools.product(logs, known))
+    return next(filter(None, found), None)
+
+
+def _best_schedules(
+    operator: DynamicOperator, target: Target, paths: Sequence[Path], policy: str, size: int
+) -> Sequence[Schedule]:
+    """The schedules of the best exact record of that size, and of those that tie with it; none without one."""
+    op, is_exact = operator.at(size), Reproduction(MOST_PRINTED).is_exact
+    logs = _logs_of(op, paths, policy)
+    best = _best(op, target, logs, policy, is_exact)
+    if best is None:
+        return ()
+    return tied_with(best, itertools.chain.from_iterable(log.records(best.workload, target, policy) for log in logs))

@@ -18,7 +18,7 @@ from autosched.strategies.evolution.knob_columns import KnobColumns
 from autosched.strategies.evolution.model_prior import ModelPrior
 from autosched.strategies.evolution.population import PARENTS, Evolution
 from autosched.strategies.evolution.prior_guard import PriorGuard
-from autosched.strategies.evolution.transfer import transferred
+from autosched.strategies.evolution.transfer import transferred, winners
 from autosched.strategies.strategy import Family, Stopped, Transfer, draw, family_of, own_trials
 from cost_models import CostModel
 from search_spaces import InputError, Schedule, SearchSpace
@@ -28,6 +28,8 @@ from tuning_logs import TuningRecord
 # single knob, and at most this part is of one family.
 _CROWD = 2
 _FAMILY_PART = 0.2
+# What wins at similar workloads that are searched at the same time is measured here, too: of so many of them.
+_MOST_WINNERS = 2
 # Exploration: this part of a batch is drawn at random, so that the model sees regions that it would not choose.
 _RANDOM = 0.08
 # Warm start: at most this part of the first batch is the best of elsewhere. Up to the second part, the first batch and
@@ -99,6 +101,7 @@ class Evolutionary:
         batch = _Batch(self._known, per_family=max(_CROWD, round(_FAMILY_PART * count)))
         elite = [] if self._found else self._transferred()
         started = self._start(batch, elite, count)
+        batch.take(winners(self._space, self._heard, _MOST_WINNERS), min(count, len(batch.chosen) + _MOST_WINNERS))
         self._fill(batch, elite, count)
         rest = draw(self._space, count - len(batch.chosen), self._known | batch.chosen.keys(), self._rng)
         asked = [*batch.chosen, *rest]

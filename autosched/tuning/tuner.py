@@ -7,6 +7,7 @@ import os
 from typing import overload
 
 import cost_models
+from autosched.kernels.dynamic_operator import DynamicOperator
 from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.policies import Policy
 from autosched.measuring import Measurer
@@ -14,6 +15,7 @@ from autosched.measuring.measurer import Measurers
 from autosched.strategies import StrategyFactory
 from autosched.tracing.callables.traced import Traced
 from autosched.tuning.many.gradient import Gradient
+from autosched.tuning.many.sizes import tune_sizes
 from autosched.tuning.many.spent import spent_on
 from autosched.tuning.many.weighted_searches import WeightedSearches
 from autosched.tuning.progress import OnProgress
@@ -130,7 +132,10 @@ def tune(
     )
     if isinstance(op, Traced):
         device = device_for(target, measurer is not None, backend)
-        added = WeightedSearches(device, functools.partial(prepare_one, target=device))
+        prepare_for_device = functools.partial(prepare_one, target=device)
+        if isinstance(op, DynamicOperator):
+            return tune_sizes(op, device, prepare_for_device, measurer, deadline)
+        added = WeightedSearches(device, prepare_for_device)
         return _tuned(op.for_target(device), added, measurer, deadline)
     return run(prepare_one(op, target), measurer, deadline)
 

@@ -16,26 +16,32 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from search_spaces.errors import InputError, unknown_name
+from search_spaces.ops.block_sparse_matmul import block_sparse_matmul
 from search_spaces.ops.conv import conv
 from search_spaces.ops.gelu_scale import gelu_scale
+from search_spaces.ops.grouped_matmul import grouped_matmul
 from search_spaces.ops.layernorm import layernorm
 from search_spaces.ops.matmul import matmul
 from search_spaces.ops.pointwise import pointwise
 from search_spaces.ops.rmsnorm import rmsnorm
 from search_spaces.ops.row_sum import row_sum
+from search_spaces.ops.segment_sum import segment_sum
 from search_spaces.ops.softmax import softmax
 from search_spaces.workloads.workload import Scalar, Workload
 
 __all__ = [
     "CONSTRUCTORS",
+    "block_sparse_matmul",
     "construct",
     "conv",
     "gelu_scale",
+    "grouped_matmul",
     "layernorm",
     "matmul",
     "pointwise",
     "rmsnorm",
     "row_sum",
+    "segment_sum",
     "softmax",
 ]
 

@@ -135,6 +135,17 @@ def _offset(index: Affine | Expression, segment: Segment) -> int | None:
             return None
 
 
+def _of_integers(condition: Expression) -> Expression:
+    """A comparison of integers that holds where the condition does, which is of an integer as a float32."""
+    match condition:
+        case Apply("lt" | "le" as compared, (Apply("to_float", (number,)), Literal(value))) if float(
+            value
+        ).is_integer():
+            return ex.call(compared, number, Integer(int(value)))
+        case _:
+            return condition
+
+
 class _OfOneSegment:
     """The workload with one segment for all rows, as its expressions say it."""
 
@@ -187,7 +198,8 @@ class _OfOneSegment:
                 return Access(self._sums[tensor][0], index)
             case Apply("where", (condition, a, b)):
                 condition = self._changed(condition, known)
-                return ex.call("where", condition, self._changed(a, known | {condition}), self._changed(b, known))
+                within = known | {_of_integers(condition)}
+                return ex.call("where", condition, self._changed(a, within), self._changed(b, known))
             case Apply(operator, arguments):
                 return Apply(operator, tuple(self._changed(a, known) for a in arguments))
             case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pkgutil
+from itertools import pairwise
 
 import pytest
 import torch
@@ -15,12 +16,20 @@ from search_spaces import Workload, ops
 
 # Arguments for every operator: odd sizes first, then one that fills whole tiles.
 ARGUMENTS: dict[str, tuple[dict[str, str], ...]] = {
+    "block_sparse_matmul": (
+        {"m": "12", "n": "13", "k": "20", "blocks": "7", "block": "4", "dtype": "float32"},
+        {"m": "32", "n": "16", "k": "64", "blocks": "100", "block": "1", "dtype": "float32"},
+    ),
     "conv": (
         {"n": "2", "c": "6", "size": "9x7", "k": "4", "kernel": "3x2", "stride": "2x1", "padding": "1x0", "groups": "2"}
         | {"epilogue": "bn_hardswish_residual", "layout": "contiguous"},
         {"n": "1", "c": "16", "size": "20", "k": "8", "kernel": "5", "padding": "same", "dilation": "2"},
     ),
     "gelu_scale": ({"elements": "1003"}, {"elements": "2048", "scale": "0.5"}),
+    "grouped_matmul": (
+        {"groups": "5", "m": "37", "n": "23", "k": "19", "dtype": "float32", "layout": "nt"},
+        {"groups": "4", "m": "16", "n": "32", "k": "64", "dtype": "float32", "layout": "tn", "ragged": "k"},
+    ),
     "layernorm": ({"rows": "7", "columns": "130"}, {"rows": "16", "columns": "256"}),
     "matmul": (
         {"m": "37", "n": "50", "k": "65", "epilogue": "bias_gelu_residual_scale"},
@@ -32,17 +41,24 @@ ARGUMENTS: dict[str, tuple[dict[str, str], ...]] = {
     ),
     "rmsnorm": ({"rows": "5", "columns": "77"}, {"rows": "32", "columns": "128"}),
     "row_sum": ({"rows": "11", "columns": "3001"}, {"rows": "4", "columns": "1024"}),
+    "segment_sum": (
+        {"rows": "101", "columns": "7", "segments": "6", "index_dtype": "int32"},
+        {"rows": "64", "columns": "32", "segments": "1", "index_dtype": "int32"},
+    ),
     "softmax": ({"rows": "9", "columns": "301"}, {"rows": "16", "columns": "64"}),
 }
-# What each of these must move: float32 elements of the inputs and of the output, counted by hand.
+# What each of these must move: elements of 4 bytes of the inputs and of the output, counted by hand.
 ELEMENTS: dict[str, tuple[int, ...]] = {
+    "block_sparse_matmul": (7 * 16 + 4 + 7 + 20 * 13 + 12 * 13, 100 + 33 + 100 + 64 * 16 + 32 * 16),
     "conv": (2 * 6 * 63 + 4 * 3 * 6 + 4 + 4 + 2 * (2 * 4 * 30), 16 * 20 + 8 * 16 * 5 + 8 * 20),
     "gelu_scale": (1003 + 1003, 2048 + 2048),
+    "grouped_matmul": (37 * 19 + 5 * 19 * 23 + 5 + 37 * 23, 16 * 64 + 64 * 32 + 4 + 4 * 16 * 32),
     "layernorm": (7 * 130 + 2 * 130 + 7 * 130, 16 * 256 + 2 * 256 + 16 * 256),
     "matmul": (37 * 65 + 65 * 50 + 50 + 37 * 50 + 37 * 50, 2 * (64 * 128 + 128 * 32 + 64 * 32)),
     "pointwise": (13 * 101 + 101 + 13 * 101 + 13 * 101, 8 * 64 + 8 * 64),
     "rmsnorm": (5 * 77 + 77 + 5 * 77, 32 * 128 + 128 + 32 * 128),
     "row_sum": (11 * 3001 + 11, 4 * 1024 + 4),
+    "segment_sum": (101 * 7 + 7 + 6 * 7, 64 * 32 + 2 + 32),
     "softmax": (9 * 301 + 9 * 301, 16 * 64 + 16 * 64),
 }
 CASES = [(name, number) for name in ARGUMENTS for number in range(len(ARGUMENTS[name]))]
@@ -76,6 +92,21 @@ def in_pytorch(name: str, w: Workload, x: list[torch.Tensor]) -> torch.Tensor:
             return F.gelu(x[0], approximate="tanh")
         case "pointwise":
             return F.relu(F.silu(x[0] + x[1]) * x[2])
+        case "segment_sum":
+            return torch.stack([x[0][a:b].sum(0) for a, b in pairwise(x[1].tolist())])
+        case "grouped_matmul" if given["ragged"] == "k":
+            cuts = [slice(a, b) for a, b in pairwise([0, *x[2].tolist()])]
+            return torch.stack([x[0][cut].mT @ x[1][cut] for cut in cuts])
+        case "grouped_matmul":
+            cuts = [slice(a, b) for a, b in pairwise([0, *x[2].tolist()])]
+            return torch.cat([x[0][cut] @ matrix.mT for cut, matrix in zip(cuts, x[1], strict=True)])
+        case "block_sparse_matmul":
+            sparse = torch.zeros(given["m"], given["k"], dtype=x[0].dtype)
+            size = given["block"]
+            for row, (a, b) in enumerate(pairwise(x[1].tolist())):
+                for block, column in zip(x[0][a:b], x[2][a:b].tolist(), strict=True):
+                    sparse[row * size : (row + 1) * size, column * size : (column + 1) * size] += block
+            return (sparse @ x[3]).view(-1, size, given["n"])
         case "matmul":
             a = x[0].mT if str(given["layout"])[0] == "t" else x[0]
             b = x[1].mT if str(given["layout"])[1] == "t" else x[1]
@@ -91,7 +122,7 @@ def test_every_module_is_a_constructor_with_cases_here() -> None:
 @pytest.mark.parametrize(("name", "number"), CASES)
 def test_the_expression_means_what_pytorch_computes(name: str, number: int) -> None:
     w = workload(name, number)
-    inputs = [x.double() for x in random_inputs(w, seed=1)]
+    inputs = [x.double() if x.is_floating_point() else x for x in random_inputs(w, seed=1)]
     torch.testing.assert_close(*reference.evaluate(w, inputs), in_pytorch(name, w, inputs), rtol=1e-12, atol=1e-12)
 
 

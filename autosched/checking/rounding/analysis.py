@@ -50,7 +50,7 @@ from dataclasses import replace
 import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products
-from autosched.checking.pieces import joined, pieces_of
+from autosched.checking.pieces.pieces import joined, pieces_of
 from autosched.checking.reference import check_shapes, factors, held_exactly, literal, members, outside
 from autosched.checking.rounding.folds import (
     cut_to_tf32,
@@ -103,9 +103,9 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
         OutOfMemoryError: the float64 values do not fit in memory.
     """
     check_shapes(workload, inputs)
-    pieces = pieces_of(workload)
+    pieces = pieces_of(workload, inputs)
     if pieces is not None:
-        made = [rounding_error(piece, inputs) for piece in pieces.workloads]
+        made = [rounding_error(part, read) for part, read in pieces.parts]
         exact, errors = (joined([[o[n] for o in outputs] for outputs in made], pieces) for n in (0, 1))
         return tuple(zip(exact, errors, strict=True))
     shapes = [t.shape for t in workload.inputs] + [s.shape for s in workload.stages]

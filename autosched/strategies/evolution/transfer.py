@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 from search_spaces import InputError, Schedule, SearchSpace
 from search_spaces.schedules.knobs import KnobValue
 from tuning_logs import TuningRecord
+from tuning_logs.shape_distance import shape_distance
 
 # More than values of the same levels are ever apart: a loop that is not cut is unlike one that is.
 _OTHER_LEVELS = 100.0
@@ -31,6 +32,17 @@ def transferred(space: SearchSpace, records: Sequence[TuningRecord], count: int)
         ranked += [(number + place, schedule) for place, schedule in enumerate(schedules)]
     best = dict.fromkeys(schedule for _, schedule in sorted(ranked, key=lambda pair: pair[0])[:count])
     return list(dict.fromkeys(found for s in best if (found := adapted(space, s)) is not None))
+
+
+def winners(space: SearchSpace, records: Iterable[TuningRecord], count: int) -> list[Schedule]:
+    """The best schedule of each of the `count` workloads nearest in shape, nearest first, adapted to `space`."""
+    best: dict[tuple[str, str], TuningRecord] = {}
+    for record in (r for r in records if r.measurement.ok):
+        known = best.setdefault(record.key, record)
+        if record.measurement.undisturbed_s < known.measurement.undisturbed_s:
+            best[record.key] = record
+    nearest = sorted(best.values(), key=lambda r: shape_distance(r.subject, space.workload))[:count]
+    return [found for r in nearest if (found := adapted(space, r.schedule)) is not None]
 
 
 def adapted(space: SearchSpace, schedule: Schedule) -> Schedule | None:

@@ -1,43 +1,36 @@
 """Functions of tensors with one size that changes from call to call, such as the batch.
 
 Kernels have their sizes as constants. A dynamic function is tuned at a few sizes; at any other it is traced again, and
-takes the schedules of the nearest tuned size, adapted, or others of the space: the first one whose kernel passes a
+takes the schedules of the next larger tuned size, adapted, or others of the space: the first one whose kernel passes a
 trial in a separate process. That costs the compiling and one trial of a kernel at the first call with a size, once on a
 machine, and nothing after it.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from autosched.backends import spaces
-from autosched.kernels import first_use
-from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.kernels.adapted_kernel import adapted_kernel, in_order_for
+from autosched.kernels.kernel import Kernel
 from autosched.kernels.strict import is_strict
 from autosched.kernels.tier import Tier
-from autosched.strategies.evolution.transfer import adapted
 from autosched.tracing.callables.cutting import argument_names, trace_function
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.kernel import TracedKernel
 from autosched.tracing.capture.closed_over import name_of
-from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Target, Workload
+from search_spaces import AutoschedError, InputError, Target, Workload
 from tuning_logs import TuningRecord
 
 # Number of sizes tuned by default: geometrically spaced, both ends included.
 _POINTS = 4
-# Schedules tried at a size that was not tuned: after that many failures the next one would fail as well.
-_MOST_TRIED = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -214,11 +207,11 @@ class DynamicKernel:
 
     def _made(self, size: int) -> Callable[..., Any]:
         traced = self.dynamic.at(size)
-        nearest = sorted(self.dynamic.points, key=lambda p: abs(math.log(p / size)))
+        in_order = in_order_for(size, self.dynamic.points)
         # Steps that do not depend on the size keep their kernels.
         same = {key: kernel for tuned in self._tuned.values() for key, kernel in tuned.items()}
         try:
-            kernels = {w.key: same.get(w.key) or self._adapted(w, n, nearest) for n, w in enumerate(traced.workloads)}
+            kernels = {w.key: same.get(w.key) or self._adapted(w, n, in_order) for n, w in enumerate(traced.workloads)}
             made = TracedKernel(traced, kernels)
             made.ensure_right()
             return made
@@ -228,7 +221,7 @@ class DynamicKernel:
             warnings.warn(f"{traced.label} is left to PyTorch: {error}", stacklevel=4)
             return self.dynamic.function
 
-    def _adapted(self, workload: Workload, number: int, nearest: Sequence[int]) -> Kernel:
+    def _adapted(self, workload: Workload, number: int, in_order: Sequence[int]) -> Kernel:
         """The kernel of a workload by the first schedule that passes its check.
 
         Raises:
@@ -241,22 +234,12 @@ class DynamicKernel:
                 f"strict: {workload.label} is of a size that was not tuned; expected one of {points}; without strict "
                 "schedules of these are adapted"
             )
-        space = spaces.build(workload, self._any_record.target)
-        schedules = islice(dict.fromkeys(self._schedules(space, number, nearest)), _MOST_TRIED)
-        record = first_use.first_right(space, list(schedules), self._any_record.provenance)
-        return load_kernel(record, tier=Tier.OTHER_SHAPE)
-
-    def _schedules(self, space: SearchSpace, number: int, nearest: Sequence[int]) -> Iterator[Schedule]:
-        """Schedules of the same step at the nearest sizes, where there are any; then others: right, if not fast."""
-        for point in nearest:
-            for same_step in self.dynamic.at(point).workloads[number : number + 1]:
-                schedule = adapted(space, self._tuned[point][same_step.key].schedule)
-                if schedule is not None:
-                    yield schedule
-        yield from space.seeds()
-        rng = np.random.default_rng(0)
-        for _ in range(_MOST_TRIED):
-            yield space.sample(rng)
+        lenders = [
+            self._tuned[point][same_step.key].schedule
+            for point in in_order
+            for same_step in self.dynamic.at(point).workloads[number : number + 1]
+        ]
+        return adapted_kernel(workload, lenders, self._any_record)
 
     def ensure_right(self) -> None:
         """As `TracedKernel.ensure_right`, at every tuned size."""

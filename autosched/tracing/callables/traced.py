@@ -8,6 +8,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
+from autosched.kernels.dynamic_operator import DynamicOperator, DynamicOperatorKernel
 from autosched.kernels.kernel import Kernel
 from autosched.tracing.callables.cutting import trace_in_formats
 from autosched.tracing.callables.differentiable import DifferentiableFunction, DifferentiableKernel, trace_with_gradient
@@ -17,8 +18,8 @@ from autosched.tracing.callables.kernel import TracedKernel
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, check_numerics
 from search_spaces import InputError
 
-Traced = TracedFunction | DifferentiableFunction | DynamicFunction
-LoadedFunction = TracedKernel | DifferentiableKernel | DynamicKernel
+Traced = TracedFunction | DifferentiableFunction | DynamicFunction | DynamicOperator
+LoadedFunction = TracedKernel | DifferentiableKernel | DynamicKernel | DynamicOperatorKernel
 
 
 @overload
@@ -111,6 +112,8 @@ def why_not_one(given: object, wanted: str) -> str | None:
     one.
     """
     match given:
+        case DynamicOperatorKernel(operator=known) | (DynamicOperator() as known):
+            return f"{known.label}: expected one of these sizes, as in {wanted}(….at({known.points[-1]}))"
         case DynamicKernel(dynamic=known) | (DynamicFunction() as known):
             return f"{known.label}: expected one of these sizes, as in {wanted}(….at({known.points[-1]}))"
         case DifferentiableFunction() | DifferentiableKernel():
@@ -135,3 +138,5 @@ def loaded(traced: Traced, kernels: Mapping[str, Kernel], strict: bool = False) 
             return DifferentiableKernel(traced.fastest(seconds), kernels)
         case DynamicFunction():
             return DynamicKernel(traced.fastest(seconds), kernels, strict)
+        case DynamicOperator():
+            return DynamicOperatorKernel(traced, kernels, strict)

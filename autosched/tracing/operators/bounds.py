@@ -29,7 +29,7 @@ class Bounds:
 
     `kind`: the last positions of segments and one more, these and the first position, the lengths of segments, or any
     numbers in order; "even": offsets of segments as long as each other, as far as that is possible, which no longest
-    length that a function was told contradicts. `size`: of the dimension that is cut; None for any numbers.
+    length that a function knows contradicts. `size`: of the dimension that is cut; None for any numbers.
     """
 
     kind: Kind
@@ -86,7 +86,7 @@ def _of_padded(values: Value, offsets: Sequence[Value], *_: Any, **__: Any) -> G
 
 
 def _of_jagged(dense: Value, offsets: Sequence[Value], total_L: int | None = None) -> Given:
-    yield from ((each, Bounds("offsets", total_L or dense.shape[0] * dense.shape[1])) for each in offsets)
+    yield from ((each, Bounds("even", total_L or dense.shape[0] * dense.shape[1])) for each in offsets)
 
 
 def _of_repeated(repeats: Value, *, output_size: int | None = None) -> Given:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from search_spaces import Schedule, Target
@@ -18,6 +19,10 @@ ROUNDS = 15
 _CONTESTS_OF_TWO = 7 + 2
 # The winner's certificate: twice as many rounds against each of two kernels, and a check, within so many seconds.
 _CONTESTS_OF_CERTIFICATE, _CERTIFICATE_S = 4, 2.0
+
+
+# No schedule of another size.
+NOTHING_LENT: Mapping[Schedule, Measurement] = MappingProxyType({})
 
 
 class Space(Protocol):
@@ -64,18 +69,27 @@ class Finalists:
         """
         return tuple(r.schedule for r in self._chosen(records))
 
-    def within(self, seconds: float, records: Iterable[TuningRecord]) -> tuple[Sequence[Schedule], int]:
+    def within(
+        self, seconds: float, records: Iterable[TuningRecord], lent: Mapping[Schedule, Measurement] = NOTHING_LENT
+    ) -> tuple[Sequence[Schedule], int]:
         """As many of the finalists, and rounds at a time, as finals of so many seconds allow; none if even two rounds
         of two take longer.
+
+        Schedules `lent` by another size, with what they took there, take part in any case, and come first.
         """
         given = tuple(records)
         for most, rounds in ((self.most, ROUNDS), (8, ROUNDS), (4, 9), (2, 5), (2, 2)):
-            chosen = replace(self, most=min(most, self.most))._chosen(given)
-            if finals_s([r.measurement for r in chosen], rounds) <= seconds:
-                return tuple(r.schedule for r in chosen), rounds
+            fastest = replace(self, most=min(most, self.most))._fastest(given)
+            taking_part = {**lent, **{r.schedule: r.measurement for r in fastest}}
+            if finals_s(list(taking_part.values()), rounds) <= seconds:
+                return (tuple(taking_part) if len(taking_part) >= self.least else ()), rounds
         return (), 0
 
     def _chosen(self, records: Iterable[TuningRecord]) -> Sequence[TuningRecord]:
+        chosen = self._fastest(records)
+        return chosen if len(chosen) >= self.least else ()
+
+    def _fastest(self, records: Iterable[TuningRecord]) -> Sequence[TuningRecord]:
         timed = [r for r in standing(records) if r.measurement.ok and r.measurement.timing != "shared"]
         first = sorted(timed, key=lambda r: r.measurement.undisturbed_s)[: self.most]
         fastest = {
@@ -83,8 +97,7 @@ class Finalists:
             for r in first
             if r.measurement.undisturbed_s <= self.hopeless * first[0].measurement.undisturbed_s
         }
-        chosen = [r for r in timed if r.schedule in fastest]
-        return chosen if len(chosen) >= self.least else ()
+        return [r for r in timed if r.schedule in fastest]
 
 
 def finals_s(finalists: Sequence[Measurement], rounds: int) -> float:

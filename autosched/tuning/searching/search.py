@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -26,7 +26,7 @@ from autosched.tuning.searching.batch import Batch, Candidate, telling_source
 from autosched.tuning.searching.guidance import Guidance
 from autosched.tuning.searching.interruption import Interruption
 from autosched.tuning.searching.listening import Listening
-from autosched.tuning.searching.parts import USUAL_FINALISTS, Finalists, Log, Space
+from autosched.tuning.searching.parts import NOTHING_LENT, USUAL_FINALISTS, Finalists, Log, Space
 from autosched.tuning.searching.sources import USUAL, Sources
 from autosched.tuning.searching.warm_start import WarmStart, history
 from search_spaces import Schedule, SearchSpace, Workload
@@ -295,10 +295,20 @@ class SearchOf(Generic[T]):
         elif self.sources.cold:
             self._heard += [r for r in records if r.measurement.ok]
 
-    def finish(self, measurer: MeasurerOf[Any], interruption: Interruption, deadline: Deadline = NEVER) -> None:
-        """Run the finals, if they are due and the user does not interrupt; where time is short, less or none."""
+    def finish(
+        self,
+        measurer: MeasurerOf[Any],
+        interruption: Interruption,
+        deadline: Deadline = NEVER,
+        lent: Mapping[Schedule, Measurement] = NOTHING_LENT,
+    ) -> None:
+        """Run the finals, if they are due and the user does not interrupt; where time is short, less or none.
+
+        Schedules `lent` by other sizes take part, with what they took there.
+        """
         begin = time.perf_counter()
-        chosen, rounds = self.finalists.within(deadline.left_s, self.records) if self.finals_due else ((), 0)
+        due = self.must_compare(lent)
+        chosen, rounds = self.finalists.within(deadline.left_s, self.records, lent) if due else ((), 0)
         if chosen and not self.unfit and not interruption:
             self.report("finals")
             self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
@@ -328,6 +338,10 @@ class SearchOf(Generic[T]):
         """True if there are trials after the last finals, and enough kernels to choose from."""
         fresh = bool(self.records) and not self.records[-1].provenance.finals
         return fresh and bool(self.finalists.chosen(self.records))
+
+    def must_compare(self, lent: Iterable[Schedule]) -> bool:
+        """True if finals are due, or if one of these schedules was never measured here."""
+        return self.finals_due or not self._known.issuperset(lent)
 
     def _record(
         self, schedule: Schedule, measurement: Measurement, trial: int, *, finals: int = 0, propose_s: float = 0.0

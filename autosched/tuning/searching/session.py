@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from autosched.kernels import first_use
@@ -12,8 +12,14 @@ from autosched.measuring.measurer import Measurer, Measurers, Reservable
 from autosched.measuring.session import local_measurer
 from autosched.tuning.searching.interruption import interruptible
 from autosched.tuning.searching.loop import Loop, TaskScheduler
+from autosched.tuning.searching.parts import NOTHING_LENT
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.time_limit import TimeLimit
+from search_spaces import Schedule
+from tuning_logs import Measurement
+
+# Schedules of other sizes for the finals of a search, with what they took there.
+Lend = Callable[[Search], Mapping[Schedule, Measurement]]
 
 # One is measured, one is compiled, and one is proposed, of up to three searches.
 _AHEAD_OF_SEVERAL = 3
@@ -27,8 +33,11 @@ def run_all(
     measurer: Measurer | Measurers | None = None,
     deadline: Deadline = NEVER,
     last: Deadline = NEVER,
+    lend: Lend = lambda search: NOTHING_LENT,
 ) -> None:
     """Search as `scheduler` says, all of one target, then hold finals; on this machine unless a measurer is given.
+
+    Finals follow in the order of the searches, each with the schedules that `lend` gives then.
 
     After the deadline no search that has a kernel measures anything but what is being compiled or run, and after the
     `last` one none.
@@ -52,7 +61,8 @@ def run_all(
         searches[0].wall_s += time.perf_counter() - begin
         Loop(measurer, interruption, scheduler, 2 if len(searches) == 1 else _AHEAD_OF_SEVERAL, limit).run()
         for number, search in enumerate(searches):
-            search.finish(measurer, interruption, deadline.part(1 / (len(searches) - number)))
+            share = deadline.part(1 / (len(searches) - number))
+            search.finish(measurer, interruption, share, lend(search))
     for search in searches:
         best = search.best
         if here and best is not None and any(best is tried for tried in (*search.trials, *search.finals)):

@@ -45,7 +45,7 @@ def fold_by_loop(program: ChainProgram) -> list[Statement]:
         before.emit(e)
     body += [program.moved(s, "rows_load", program.chain.row_tensors) for s in before.body]
     known = {f"{name} before": tile for name, tile in program.running.items()}
-    marks = Marks.of(program)
+    marks = Marks.of(program, before)
     parts = parts_of(program.chain, marks.mask, marks.place, f"{marks.ending}.0", program.tile.even)
     body += marks.body
     # Overlapped dots need an iteration to begin with; a boundary has one where whole tiles may have none.

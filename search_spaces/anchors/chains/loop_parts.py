@@ -16,7 +16,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from search_spaces.anchors.loops.contributions import Forms, Guards, Sign, conditions, positions
+from search_spaces.anchors.loops.contributions import Forms, Guards, Sign, conditions, positions, ranges
+from search_spaces.anchors.loops.range_ends import useful_within
 from search_spaces.programs.lowering import largest_at
 from search_spaces.programs.tiles import Bound, Slice
 from search_spaces.structure.axes import Structure
@@ -45,8 +46,9 @@ class LoopPart:
 class Mask:
     """Positions where folds of a chain gain nothing: where one of the forms is negative, or a condition does not hold.
 
-    `ends`: that is so of all positions beyond the end of the streamed axis. `online`: the forms for which that holds
-    while points are folded, whatever becomes of rows without any; `conditions`: the same for values that are read.
+    `ranged`: further forms, of ends that are data. `ends`: that is so of all positions beyond the end of the streamed
+    axis. `online`: the forms for which that holds while points are folded, whatever becomes of rows without any;
+    `conditions`: the same for values that are read.
     """
 
     guards: Guards
@@ -54,11 +56,16 @@ class Mask:
     ends: bool = False
     online: frozenset[Affine] = frozenset()
     conditions: frozenset[Expression] = frozenset()
+    ranged: frozenset[Affine] = frozenset()
 
     def useful(self, place: Mapping[str, Slice], variable: str) -> tuple[Bound, ...]:
         """Bounds of the iterations that have an effect."""
-        largest = (largest_at(form, place) for form in sorted(self.forms, key=str))
-        return tuple(Bound(-form, 1) for form in largest if variable in dict(form.terms))
+        return useful_within(self.forms, place, variable)
+
+    @property
+    def apart(self) -> frozenset[Affine]:
+        """The forms that are worth loops of their own: where none is negative, nothing is masked."""
+        return frozenset(f for f in self.forms if all(e.exactly for v, e in self.guards.ends.items() if f.step(v)))
 
     def unmasked(self, e: Expression, known: Collection[Sign]) -> Expression:
         """The expression where none of these forms is negative, and these conditions hold."""
@@ -146,9 +153,9 @@ def mask_of(chain: Chain) -> Mask:
     ends = read and any(f.minimum(extents) >= 0 for f in beyond)
     if chain.why_at_once:
         return Mask(guards, forms, ends)
-    online = _ruled_out(chain, Guards(structure, online=True))
-    own = frozenset.intersection(*map(positions, online))
-    return Mask(guards, forms, ends, own, frozenset.intersection(*map(conditions, online)))
+    online = _ruled_out(chain, Guards(structure, online=True, ends=guards.ends))
+    own, ranged = (frozenset.intersection(*map(of, online)) for of in (positions, ranges))
+    return Mask(guards, forms, ends, own, frozenset.intersection(*map(conditions, online)), ranged)
 
 
 def _ruled_out(chain: Chain, guards: Guards) -> list[Forms]:
@@ -163,7 +170,7 @@ def _ruled_out(chain: Chain, guards: Guards) -> list[Forms]:
 def parts_of(chain: Chain, mask: Mask, place: Mapping[str, Slice], variable: str, even: bool) -> tuple[LoopPart, ...]:
     """The parts of a loop over a variable; `even`: tiles end where the streamed axis does."""
     end = Affine.of((chain.c.name, -1), offset=chain.c.extent - 1)
-    forms = sorted({*mask.forms, *(() if even else (end,))}, key=str)
+    forms = sorted({*mask.apart, *(() if even else (end,))}, key=str)
     steps = {f: dict(_smallest(f, place).terms).get(variable, 0) for f in forms}
     upper = [f for f in forms if steps[f] < 0]
     lower = [f for f in forms if steps[f] > 0]

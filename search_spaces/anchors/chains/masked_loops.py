@@ -26,8 +26,10 @@ from dataclasses import dataclass, field, replace
 
 from search_spaces.anchors.chains.chain_program import ChainProgram
 from search_spaces.anchors.chains.loop_parts import Mask, mask_of
+from search_spaces.anchors.loops.range_ends import bound
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.loops.skipping import is_skipping, skipping
+from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Reduce, Regroup, Statement
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values, padded
@@ -54,13 +56,21 @@ def conditions_along(chain: Chain) -> dict[str, list[Expression]]:
     return found
 
 
-def skips(chain: Chain) -> tuple[Decision, ...]:
-    """The decision to skip, if a mask allows it."""
+def marked_along(chain: Chain) -> dict[str, list[Expression]]:
+    """The same, without the conditions that ranges replace: these need no tile that marks iterations."""
+    guards = mask_of(chain).guards
+    kept = {axis: [e for e in found if not guards.range_of(e)] for axis, found in conditions_along(chain).items()}
+    return {axis: found for axis, found in kept.items() if found}
+
+
+def skips(chain: Chain, by_ranges: bool = False) -> tuple[Decision, ...]:
+    """The decision to skip, if a mask allows it; `by_ranges`: also one whose ends are data."""
 
     def iterations(values: Values) -> int:
         return values.tiling("c")[0] if len(chain.walked) == 1 else chain.walked[0].extent
 
-    return (skipping("c", iterations),) if conditions_along(chain) else ()
+    allowed = conditions_along(chain) or (by_ranges and mask_of(chain).ranged)
+    return (skipping("c", iterations),) if allowed else ()
 
 
 def why_not_marked(chain: Chain) -> str | None:
@@ -82,7 +92,7 @@ def streamed_along(chain: Chain, condition: Expression) -> list[Axis]:
 
 @dataclass
 class Marks:
-    """Block masks: tiles that mark the iterations of loops, by axis of the loop, and their statements.
+    """Block masks: tiles that mark the iterations of loops, by axis of the loop, and their statements; ranges of them.
 
     `known`: conditions that hold everywhere in the tiles of marked iterations. `ending`: the axis whose loop ends with
     the `mask` by position, so that loops within a marked one have all their iterations; `place`: slices of an iteration
@@ -97,15 +107,20 @@ class Marks:
     known: set[Expression] = field(default_factory=set)
 
     @staticmethod
-    def of(program: ChainProgram) -> Marks:
-        """The marks of a program, before its loops; empty if its schedule skips nothing."""
+    def of(program: ChainProgram, before: Emitter) -> Marks:
+        """The marks of a program, before its loops; empty if its schedule skips nothing.
+
+        `before`: the emitter of what is computed of the rows before them.
+        """
         mask, walked, place = program.mask, program.chain.walked, program.tile.place
         if not is_skipping(program.tile.values):
             return Marks(mask, program.chain.c.name, place)
-        along = conditions_along(program.chain)
-        last = max(n for n, x in enumerate(walked) if x.name in along)
+        along, rows = marked_along(program.chain), before.within()
+        last = max((n for n, x in enumerate(walked) if x.name in along), default=len(walked) - 1)
         whole = {x.name: Slice(Affine(), _reach(program, x), x.name) for x in walked[last + 1 :]}
-        found = Marks(replace(mask, forms=mask.online), walked[last].name, {**place, **whole})
+        ends = bound(mask.ranged, mask.guards.ends, rows)
+        forms = replace(mask, forms=mask.online | mask.ranged)
+        found = Marks(forms, walked[last].name, {**place, **whole, **ends}, body=rows.body)
         for axis, conditions in along.items():
             found.tiles[axis] = _marked(program, axis, functools.reduce(mul, conditions), found.body)
             if place[axis].extent is None:

@@ -13,13 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from search_spaces.anchors.contractions.class_tiles import ClassTiles, class_tiles
 from search_spaces.anchors.contractions.joined_tiles import joined, places_of, views_at
 from search_spaces.anchors.contractions.operand_tiles import LOADS, Iteration, Operands, iteration_of
 from search_spaces.anchors.contractions.output_tiles import OutputTile
+from search_spaces.anchors.loops.contributions import Guards, ranges
+from search_spaces.anchors.loops.range_ends import bound, useful_within
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.halos import HALO, halo_of
 from search_spaces.programs.lowering import Emitter, start_of
@@ -27,6 +29,7 @@ from search_spaces.programs.neighbours import Neighbours
 from search_spaces.programs.statements import Dot, Fill, For, Load, Map, Statement
 from search_spaces.programs.tiles import Bound, Digits, Slice, Tile
 from search_spaces.schedules.knobs import Values
+from search_spaces.structure.axes import Structure
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
 from search_spaces.workloads.dtypes import accumulator_of
 from search_spaces.workloads.expressions.affine import Affine
@@ -144,14 +147,25 @@ class DotTile:
         start = start_of((reduced.digits[-1][0], reduced.sides[reduced.tiled.name])) if digits else number
         iteration = self._iteration(operands, names, start, beyond=not peeled)
         bound = Bound(number, reduced.count if digits else reduced.positions) if self.uneven else None
-        body: tuple[Statement, ...] = (For(variable, extent - peeled, iteration.body, bound=bound, digits=digits),)
+        ends, useful = self._useful(variable, self.place(start), names)
+        loop = For(variable, extent - peeled, iteration.body, bound=bound, useful=useful, digits=digits)
+        body: tuple[Statement, ...] = (loop,)
         for around, positions in reversed(loops[:-1]):
             body = (For(around, positions, body),)
-        whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *iteration.before, *body]
+        whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *ends, *iteration.before, *body]
         if peeled:
             iteration = self._iteration(operands, names, Affine(offset=(reduced.count - 1) * reduced.size), beyond=True)
             whole += [*iteration.before, *iteration.body]
         return whole
+
+    def _useful(
+        self, variable: str, place: Mapping[str, Slice], names: Names
+    ) -> tuple[list[Statement], tuple[Bound, ...]]:
+        """The iterations of a loop in which operands are not 0 by a range that is data; statements before the loop."""
+        guards, forms = ranges_of(self.form)
+        emitter = Emitter(self.output.place, {t.name: t.dtype for t in self.workload.inputs}, names)
+        ends = bound(forms, guards.ends, emitter)
+        return emitter.body, useful_within(forms, {**place, **ends}, variable)
 
     def _of_halos(self, operands: Operands, names: Names) -> list[Statement]:
         """The same with the taps of all windows inside of the loop over blocks of channels."""
@@ -246,6 +260,14 @@ class DotTile:
             for acc, part in zip(self.accumulators, parts, strict=True):
                 body.append(self.output.store(buffers[acc.name], part, place, [index], atomic))
         return body
+
+
+@lru_cache(256)
+def ranges_of(form: Contraction) -> tuple[Guards, frozenset[Affine]]:
+    """The ranges outside of which all products are 0 by a factor: the other one may be infinite."""
+    guards = Guards(Structure(form.workload, form.axes, form.reduced))
+    sides = ((ranges(guards.equal(d.a, 0.0)), ranges(guards.equal(d.b, 0.0))) for d in form.dots)
+    return guards, frozenset.intersection(*(a | b for a, b in sides))
 
 
 def precision_of(workload: Workload) -> Literal["ieee", "tf32", "fast"]:

@@ -178,8 +178,8 @@ class Guards:
     def truth(self, e: Expression) -> tuple[Forms, Forms]:
         """Points where a condition is false, and points where it is true."""
         false, true = self._by_position(e)
-        if self.online and false == true == _NOWHERE and self._is_read(e):
-            return frozenset({e}), frozenset({call("eq", e, Literal(0.0))})
+        if self.online and self._is_read(e) and (false == true == _NOWHERE or self.range_of(e)):
+            return _either(false, frozenset({e})), _either(true, frozenset({call("eq", e, Literal(0.0))}))
         return false, true
 
     def _is_read(self, e: Expression) -> bool:
@@ -219,7 +219,7 @@ class Guards:
                             return frozenset({more}), frozenset({after})
                         case _:
                             return frozenset({more, less}), _NOWHERE
-                if (within := self._range(e)) is not None:
+                if (within := self.range_of(e)) is not None:
                     outside = within.outside
                     (form,) = outside if len(outside) == 1 else (None,)
                     return outside, _NOWHERE if form is None else frozenset({-form + Affine(offset=-1)})
@@ -243,7 +243,7 @@ class Guards:
                     more = b - a
                     found = {"lt": {more + Affine(offset=-1)}, "le": {more}, "eq": {more, -more}}
                     return frozenset(found[operator])
-                within = self._range(e)
+                within = self.range_of(e)
                 if within is not None:
                     return within.outside if within.exactly else None
                 denied = self.holding(first) if operator == "eq" and second in (Literal(0.0), Integer(0)) else None
@@ -254,7 +254,7 @@ class Guards:
             case _:
                 return None
 
-    def _range(self, condition: Expression) -> Range | None:
+    def range_of(self, condition: Expression) -> Range | None:
         """The range of folded positions in which a condition holds, by what is read where these are not counted."""
         return self._ranges.of(condition)
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Literal
 
-from search_spaces.programs.lowering import LEAST, MOST, Emitter
+from search_spaces.programs.lowering import LEAST, MOST, Emitter, largest_at
 from search_spaces.programs.statements import Let, Reduce
-from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.structure.reads.ranges import RangeEnd, is_ranged
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.walking import variables
@@ -53,3 +53,13 @@ def _folded(emitter: Emitter, tile: Tile, operator: Literal["min", "max"]) -> Ti
         emitter.body.append(Reduce(dst, tile.name, axis, operator))
         tile = dst
     return tile
+
+
+def useful_within(forms: Collection[Affine], place: Mapping[str, Slice], variable: str) -> tuple[Bound, ...]:
+    """Bounds of the iterations of a loop in which no form is negative at all positions of the place.
+
+    Forms with an end of a range that the place lacks have no bound.
+    """
+    found = (f for f in sorted(forms, key=str) if all(v in place or f"{LEAST}{v}" in place for v in f.axes))
+    largest = (largest_at(form, place) for form in found)
+    return tuple(Bound(-form, 1) for form in largest if variable in dict(form.terms))

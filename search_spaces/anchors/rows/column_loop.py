@@ -13,10 +13,10 @@ programs share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from search_spaces.programs.lowering import LEAST, largest_at
+from search_spaces.anchors.loops.range_ends import useful_within
 from search_spaces.programs.statements import For, If, Statement
 from search_spaces.programs.tiles import Bound, Skew, Slice
 from search_spaces.workloads.expressions.affine import Affine
@@ -24,16 +24,6 @@ from search_spaces.workloads.workload import Axis
 
 # Emits the statements for some columns.
 Iteration = Callable[[Slice], list[Statement]]
-
-
-def useful_within(forms: Collection[Affine], place: Mapping[str, Slice], variable: str) -> tuple[Bound, ...]:
-    """Bounds of the iterations of a loop in which no form is negative at all positions of the place.
-
-    Forms with an end of a range that the place lacks have no bound.
-    """
-    found = (f for f in sorted(forms, key=str) if all(v in place or f"{LEAST}{v}" in place for v in f.axes))
-    largest = (largest_at(form, place) for form in found)
-    return tuple(Bound(-form, 1) for form in largest if variable in dict(form.terms))
 
 
 @dataclass(frozen=True)

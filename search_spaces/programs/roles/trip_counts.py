@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from search_spaces.programs.statements import For
+from search_spaces.programs.statements import For, Let, statements
 from search_spaces.programs.tile_program import Kernel, loop_extents
 from search_spaces.programs.tiles import Bound
 
@@ -21,11 +21,13 @@ def most_iterations(kernel: Kernel, loop: For) -> int:
 
 
 def _every(kernel: Kernel, loop: For) -> Iterator[int]:
-    """The trip counts, for all values of the variables that decide them."""
+    """The trip counts, for all values of the variables that decide them; of data none, and all iterations."""
     extents = loop_extents(kernel)
     own = (loop.bound,) if loop.bound else ()
     every = (*own, *loop.useful, *loop.until, *(b for group in loop.since for b in group))
     names = sorted({n for b in every for n, _ in b.start.terms if n != loop.variable and extents.get(n, 1) > 1})
+    if any(s.variable in names for s in statements(kernel.body) if isinstance(s, Let)):
+        return iter((0, loop.extent))
     places = (dict(zip(names, at, strict=True)) for at in itertools.product(*(range(extents[n]) for n in names)))
     return (iterations_at(loop, at) for at in places)
 

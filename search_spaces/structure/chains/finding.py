@@ -28,6 +28,7 @@ from search_spaces.structure.chains.chain import Chain
 from search_spaces.structure.contraction import contraction
 from search_spaces.structure.folds.factors import taken_out
 from search_spaces.structure.folds.powers import in_powers_of_two
+from search_spaces.structure.reads.same_segment import with_ranges
 from search_spaces.structure.reads.windows import inlined_reads
 from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.structure.unit_rows import with_unit_rows
@@ -77,11 +78,13 @@ def _in_one_walk(workload: Workload) -> Workload:
     """
     pointwise = {s.name: s for s in workload.stages if not s.reduction}
     walked = {x.name for x in walked_axes(whole_folds(workload))}
+    pointwise = {n: replace(s, expression=with_ranges(s.expression, walked, s.extents)) for n, s in pointwise.items()}
     names = Names({t.name for t in workload.inputs} | {s.name for s in workload.stages})
     read = {a.tensor for s in workload.stages for a in accesses(s.expression)}
     stages: list[Stage] = []
     for stage in workload.stages:
-        whole = replace(stage, expression=inline(stage.expression, pointwise))
+        own = with_ranges(stage.expression, walked, stage.extents)
+        whole = replace(stage, expression=inline(own, pointwise))
         if not stage.reduction:
             stages += [whole] if stage.name in workload.output_names else []
             continue

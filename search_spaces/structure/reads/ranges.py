@@ -38,10 +38,14 @@ _EXACT = 2**24
 
 @dataclass(frozen=True)
 class RangeEnd:
-    """The begin or the end of a range: an `expression` of integers; larger values than `most` count as that."""
+    """The begin or the end of a range: an `expression` of integers; larger values than `most` count as that.
+
+    `exactly`: some condition holds everywhere between this end and another one.
+    """
 
     expression: Expression
     most: int
+    exactly: bool
 
     @property
     def variable(self) -> str:
@@ -96,37 +100,29 @@ class Ranges:
         at, number = self._folded_position(counted), self._integer(e)
         if at is None or number is None:
             return None
-        return self._between(at, *(None if by is None else _above(number, by, self._most(at)) for by in (begin, end)))
+        first, last = (None if by is None else _above(number, by, self._most(at)) for by in (begin, end))
+        return self._between(at, first, last)
 
     def _in_segment(self, e: Expression, other: Expression) -> Range | None:
         """Positions whose segment is the number."""
-        match e:
-            case Apply("to_float", (Segment() as inner,)) if inner.size <= _EXACT:
-                e = inner
-        if isinstance(other, Apply) and other.operator == "to_float":
-            (other,) = other.arguments
-        number = self._integer(other)
-        if not isinstance(e, Segment) or not isinstance(e.position, Affine) or number is None:
+        segment, number = segment_of(e), self._integer(other)
+        if segment is None or number is None or not isinstance(segment.position, Affine):
             return None
-        begin = call("to_integer", Gather(e.tensor, (sub(number, Integer(1)),)))
-        end = call("to_integer", Gather(e.tensor, (number,)))
-        # What is no index reads 0, from which on the first segment is.
-        end = call("where", call("lt", number, Integer(e.size)), end, Integer(self._most(e.position)))
-        found = self._between(e.position, begin, end) if self._is_folded(e.position) else None
-        return found and replace(found, exactly=False)
+        begin, end = ends_of(segment, number, self._most(segment.position))
+        return self._between(segment.position, begin, end, exactly=False) if self._is_folded(segment.position) else None
 
-    def _between(self, at: Affine, begin: Expression | None, end: Expression | None) -> Range:
-        forms = set()
+    def _between(self, at: Affine, begin: Expression | None, end: Expression | None, exactly: bool = True) -> Range:
+        forms, most = set(), self._most(at)
         if begin is not None:
-            forms.add(at - self._variable(begin, self._most(at)))
+            forms.add(at - self._variable(RangeEnd(begin, most, exactly)))
         if end is not None:
-            forms.add(self._variable(end, self._most(at)) - at + Affine(offset=-1))
-        return Range(frozenset(forms))
+            forms.add(self._variable(RangeEnd(end, most, exactly)) - at + Affine(offset=-1))
+        return Range(frozenset(forms), exactly)
 
-    def _variable(self, e: Expression, most: int) -> Affine:
-        end = RangeEnd(e, most)
+    def _variable(self, end: RangeEnd) -> Affine:
         known = self.ends.get(end.variable, end)
-        self.ends[end.variable] = replace(end, most=max(most, known.most))
+        exactly = known.exactly or end.exactly
+        self.ends[end.variable] = replace(end, most=max(end.most, known.most), exactly=exactly)
         return axis_index(end.variable)
 
     def _most(self, at: Affine) -> int:
@@ -146,9 +142,30 @@ class Ranges:
             return None
         if is_integral(e):
             return e
+        if isinstance(e, Apply) and e.operator == "to_float":
+            return e.arguments[0]
         # One that float32 rounds is beyond all positions, before and after.
         held = isinstance(e, Access | Gather) and is_integer(self.dtypes[e.tensor])
         return call("to_integer", e) if held else None
+
+
+def segment_of(e: Expression) -> Segment | None:
+    """The segment that an expression is, also in float32."""
+    match e:
+        case Segment():
+            return e
+        case Apply("to_float", (Segment() as inner,)) if inner.size <= _EXACT:
+            return inner
+        case _:
+            return None
+
+
+def ends_of(segment: Segment, number: Expression, most: int) -> tuple[Expression, Expression]:
+    """The first position of the segment of this number, and the one after the last, `most` behind the last segment."""
+    begin = call("to_integer", Gather(segment.tensor, (sub(number, Integer(1)),)))
+    end = call("to_integer", Gather(segment.tensor, (number,)))
+    # What is no index reads 0, where the first segment begins.
+    return begin, call("where", call("lt", number, Integer(segment.size)), end, Integer(most))
 
 
 def _above(number: Expression, by: int, most: int) -> Expression:

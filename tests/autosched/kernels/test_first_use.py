@@ -17,13 +17,12 @@ import autosched
 import best_spaces
 import faulty_llvm_backend as faulty
 from autosched import DynamicFunction, backends, ops, trace
-from autosched.kernels import checked_kernels, first_use
+from autosched.kernels import adapted_kernel, checked_kernels, first_use
 from autosched.kernels.checked_kernels import CheckedKernels
 from autosched.kernels.kernel import load_kernel
 from autosched.machine.devices import cpu_target, gpu_target
 from autosched.measuring import LocalMeasurer
 from autosched.tracing import DynamicKernel, TracedKernel, loaded
-from autosched.tracing.callables import dynamic
 from needed import needs_gpu
 from search_spaces import AutoschedError, Target
 from tuning_logs import TuningLog, TuningRecord
@@ -188,7 +187,7 @@ def dynamic_softmax(allow_fallback: bool = False) -> DynamicKernel:
 @pytest.fixture
 def two_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two are tried at a size that was not tuned."""
-    monkeypatch.setattr(dynamic, "_MOST_TRIED", 2)
+    monkeypatch.setattr(adapted_kernel, "_MOST_TRIED", 2)
 
 
 @pytest.mark.usefixtures("planted", "two_schedules")
@@ -214,7 +213,8 @@ def test_of_several_schedules_the_first_right_one_serves_a_size(monkeypatch: pyt
     assert isinstance(kernel, TracedKernel)
     torch.testing.assert_close(kernel(x), torch.softmax(x, 1))
     space = best_spaces.build(kernel.kernels[0].workload, cpu_target())
-    first, second, *_ = dict.fromkeys(function._schedules(space, 0, (8, 64)))
+    lenders = [function.at(size).kernels[0].schedule for size in adapted_kernel.in_order_for(rows, (8, 64))]
+    first, second, *_ = dict.fromkeys(adapted_kernel._schedules(space, lenders))
     assert kernel.kernels[0].schedule == second != first
 
 

@@ -1,22 +1,26 @@
 """Split of a workload along an axis of all its outputs, for intermediate values that would not fit in memory.
 
     s[b, m, c] for b in 32      →      s[b, m, c] for b in 2, of q[b + 6, m, d]: the piece from 6 on
+    x[m, k] * w[segment(ends, m), k, n]      →      x[m + 96, k] * w[3, k, n]: rows 96 to ends[3], all of segment 3
 
-Scores of 32 heads of 8192 x 8192 are 2^31 numbers, in float64 with their errors 50 gigabytes and more.
+Scores of 32 heads of 8192 x 8192 are 2^31 numbers, in float64 with their errors 50 gigabytes and more; a matrix for
+each of 8192 rows is more still.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
+from autosched.checking.pieces.read_parts import read_part
+from autosched.checking.pieces.segments import of_one_segment, runs_of_segments
 from search_spaces import Axis, Stage, Workload
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression, LookUp, Position
-from search_spaces.workloads.expressions.walking import accesses, reindexed, rewritten
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, LookUp, Position
+from search_spaces.workloads.expressions.walking import accesses, distinct, reindexed, rewritten, variables
 
 # Largest number of elements of a piece's stage, or of windows in it, where it can be split: half a gigabyte in float64.
 _LARGEST = 2**26
@@ -24,24 +28,38 @@ _LARGEST = 2**26
 
 @dataclass(frozen=True)
 class Pieces:
-    """Workloads of the same inputs, each for a range of an axis; `dimensions`: of that axis in each output."""
+    """Workloads, each for a range of an axis, with the parts of the inputs that they read.
 
-    workloads: tuple[Workload, ...]
+    `dimensions`: of that axis in each output.
+    """
+
+    parts: tuple[tuple[Workload, tuple[torch.Tensor, ...]], ...]
     dimensions: tuple[int, ...]
 
 
-def pieces_of(workload: Workload) -> Pieces | None:
+def pieces_of(workload: Workload, inputs: Sequence[torch.Tensor]) -> Pieces | None:
     """The pieces, or None where the workload is small enough, or cannot be split."""
     points, axes = max(_computed(workload), key=lambda each: each[0])
     if points <= _LARGEST:
         return None
-    axis = max((x for x in _axes(workload) if x in axes), key=lambda x: x.extent, default=None)
-    if axis is None or axis.extent == 1:
+    allowed = [*_axes(workload)]
+    for axis in allowed:
+        if runs := runs_of_segments(workload, axis, inputs):
+            cut = (of_one_segment(_part(workload, axis, r.first, r.count), axis, r) for r in runs)
+            return _pieces(workload, axis, cut, inputs)
+    axis = max((x for x in allowed if x in axes), key=lambda x: x.extent, default=Axis("", 1))
+    if axis.extent == 1:
         return None
     size = max(1, axis.extent * _LARGEST // points)
+    firsts = range(0, axis.extent, size)
+    cut = (_part(workload, axis, first, min(size, axis.extent - first)) for first in firsts)
+    return _pieces(workload, axis, cut, inputs)
+
+
+def _pieces(workload: Workload, axis: Axis, cut: Iterable[Workload], inputs: Sequence[torch.Tensor]) -> Pieces:
     stages = {s.name: s for s in workload.stages}
     dimensions = tuple([x.name for x in stages[n].axes].index(axis.name) for n in workload.output_names)
-    return Pieces(tuple(_cut(workload, axis, size)), dimensions)
+    return Pieces(tuple(read_part(part, inputs) for part in cut), dimensions)
 
 
 def joined(outputs: Sequence[Sequence[torch.Tensor]], pieces: Pieces) -> tuple[torch.Tensor, ...]:
@@ -50,13 +68,16 @@ def joined(outputs: Sequence[Sequence[torch.Tensor]], pieces: Pieces) -> tuple[t
 
 
 def _computed(workload: Workload) -> Iterator[tuple[int, tuple[Axis, ...]]]:
-    """Numbers of elements and axes of all stages, and of the windows that they read: these are gathered copies."""
+    """Numbers of elements and axes of all stages, and of what they compute or copy: factors, windows, look-ups."""
     for stage in workload.stages:
         yield math.prod(stage.shape), stage.axes
-        for access in accesses(stage.expression):
-            if any(len(i.terms) > 1 for i in access.index):
-                own = tuple(x for x in stage.loops if any(i.step(x.name) for i in access.index))
-                yield math.prod(x.extent for x in own), own
+        windows = (a for a in accesses(stage.expression) if any(len(i.terms) > 1 for i in a.index))
+        computed = (f for f in stage.factors if isinstance(f, Apply))
+        looked_up = (e for e in distinct(stage.expression) if isinstance(e, Gather))
+        larger: list[Expression] = [*windows, *computed, *looked_up]
+        for e in larger:
+            own = tuple(x for x in stage.loops if x.name in variables(e))
+            yield math.prod(x.extent for x in own), own
 
 
 def _axes(workload: Workload) -> Iterator[Axis]:
@@ -84,12 +105,11 @@ def _follows(stage: Stage, axis: Axis, stages: Mapping[str, Stage]) -> bool:
     return True
 
 
-def _cut(workload: Workload, axis: Axis, size: int) -> Iterator[Workload]:
-    names = {s.name for s in workload.stages}
-    for first in range(0, axis.extent, size):
-        positions = Axis(axis.name, min(size, axis.extent - first))
-        stages = tuple(_piece(s, axis, positions, first, names) for s in workload.stages)
-        yield replace(workload, stages=stages, output_strides=())
+def _part(workload: Workload, axis: Axis, first: int, count: int) -> Workload:
+    """The workload at so many positions of the axis."""
+    names, positions = {s.name for s in workload.stages}, Axis(axis.name, count)
+    stages = tuple(_piece(s, axis, positions, first, names) for s in workload.stages)
+    return replace(workload, stages=stages, output_strides=())
 
 
 def _piece(stage: Stage, axis: Axis, positions: Axis, first: int, stages: set[str]) -> Stage:

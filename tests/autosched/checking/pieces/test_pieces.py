@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from autosched.checking import pieces
+from autosched.checking.pieces import pieces
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.reference import evaluate
 from autosched.checking.rounding import analysis
@@ -20,25 +20,29 @@ WORKLOADS = (
     attention(1, 64, 70, 8, scores=Scores(causal=True, window=9, bias="mc")),
     # Windows have more elements than any stage.
     ops.conv(1, 20, (3, 3), 20, 3, padding=1, groups=20),
+    # A matrix for each row; the rows of some are none, some are behind the last end.
+    ops.grouped_matmul(5, 40, 6, 7),
+    ops.grouped_matmul(5, 40, 6, 7, ragged="k"),
 )
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=["heads", "rows", "windows"])
+@pytest.mark.parametrize("workload", WORKLOADS, ids=["heads", "rows", "windows", "segments", "ragged sums"])
 def test_pieces_are_what_the_whole_is(workload, monkeypatch) -> None:
     inputs = random_inputs(workload, seed=0)
     whole, errors = evaluate(workload, inputs), rounding_error(workload, inputs)
     monkeypatch.setattr(pieces, "_LARGEST", 500)
-    found = pieces.pieces_of(workload)
+    found = pieces.pieces_of(workload, inputs)
     assert found is not None
-    assert len(found.workloads) > 1
+    assert len(found.parts) > 1
     for got, expected in zip(evaluate(workload, inputs), whole, strict=True):
         torch.testing.assert_close(got, expected)
     asked: list[str] = []
     monkeypatch.setattr(analysis, "memory_for", lambda what, needed, device: asked.append(what) or nullcontext())
     for got, expected in zip(rounding_error(workload, inputs), errors, strict=True):
         torch.testing.assert_close(got, expected)
-    assert len(asked) == len(found.workloads)
+    assert len(asked) == len(found.parts)
 
 
 def test_what_is_small_is_one_piece() -> None:
-    assert pieces.pieces_of(ops.softmax(100, 100)) is None
+    workload = ops.softmax(100, 100)
+    assert pieces.pieces_of(workload, random_inputs(workload, seed=0)) is None

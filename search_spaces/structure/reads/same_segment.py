@@ -1,0 +1,42 @@
+"""Conditions that two positions are in one segment, as ranges of the one that a loop goes over.
+
+Before:  segment(ends, t) == segment(ends, u)           a bisection for every u
+After:   begin <= u < end                               with the ends of the segment of t: ends[s - 1] or 0, and ends[s]
+                                                        or the number of positions
+
+Loops then have the iterations of the range, most of them without a mask. Ends that are not sorted have no segments, and
+PyTorch defines none: there the two may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from search_spaces.structure.reads.ranges import ends_of, segment_of
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Apply, Expression, Position, Segment, call, mul
+from search_spaces.workloads.expressions.walking import rewritten, variables
+
+
+def with_ranges(e: Expression, walked: Collection[str], extents: Mapping[str, int]) -> Expression:
+    """The expression with the conditions on the `walked` axes as ranges."""
+
+    def change(part: Expression) -> Expression | None:
+        match part:
+            case Apply("eq", (first, second)):
+                one, other = segment_of(first), segment_of(second)
+                if one is not None and other is not None:
+                    return _range(one, other, walked, extents) or _range(other, one, walked, extents)
+        return None
+
+    return rewritten(e, change)
+
+
+def _range(inner: Segment, outer: Segment, walked: Collection[str], extents: Mapping[str, int]) -> Expression | None:
+    """The condition that a position of walked axes is in the segment of one of other axes; None for others."""
+    at, walks = inner.position, {*walked}
+    if not isinstance(at, Affine) or walks.isdisjoint(at.axes) or walks & variables(outer) or outer.size > inner.size:
+        return None
+    begin, end = ends_of(inner, outer, at.maximum(extents) + 1)
+    here = call("to_integer", Position(at))
+    return mul(call("le", begin, here), call("lt", here, end))
