@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cost_models.bound_variables import bound_variables
+from cost_models.trip_shares import TripShares
 from cost_models.windows import Window, joined, may_overlap, windows_of
 from search_spaces.programs.statements import (
     Deinterleave,
@@ -36,9 +37,8 @@ from search_spaces.programs.statements import (
     read,
 )
 from search_spaces.programs.tile_program import Kernel, TileProgram
-from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import DTYPES
-from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.operators import OPERATORS
 
 Loops = tuple[tuple[str, float], ...]  # variable and trips, outermost first
@@ -135,7 +135,7 @@ class _Counter:
         self.counts = KernelCounts(program, kernel, kernel.grid.tiles)
         self._buffers = {b.name: b for b in program.buffers}
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
-        self._ends: dict[str, int] = {}  # variable bound to data -> elements of what it is read from
+        self._shares = TripShares(self._extents)
         self._counted: dict[str, str] = {}  # digit -> the variable of the loop that counts it
         self._sources: dict[str, Traffic] = {}  # tile -> its load, also for views of it
         self._bound = bound_variables(kernel)
@@ -164,7 +164,7 @@ class _Counter:
                 if s.digits is not None:
                     self._extents.update(s.digits.radix)
                     self._counted.update((name, s.variable) for name, _ in s.digits.radix)
-                trips = s.extent * self._share_within(s.bound) * self._useful_share(s) * self._marked_share(s)
+                trips = s.extent * self._shares.within(s.bound) * self._shares.useful(s) * self._marked_share(s)
                 counts.loops.append((len(loops), times * trips, s))
                 self._visit(s.body, times * trips, taken, (*loops, (s.variable, trips)))
             elif isinstance(s, Store):
@@ -181,7 +181,7 @@ class _Counter:
                 self._visit(s.otherwise, times * (1.0 - share), taken * (1.0 - share), loops)
             elif isinstance(s, Let):
                 self._extents[s.variable] = s.extent
-                self._ends[s.variable] = self._elements_read(s.src, body)
+                self._shares.ends[s.variable] = self._elements_read(s.src, body)
             elif isinstance(s, View):
                 self._view(s, times, taken, loops)
             elif isinstance(s, Regroup):
@@ -264,50 +264,9 @@ class _Counter:
             self.counts.tiles[tile.name] = tile
             self.counts.moved += times * tile.elements
 
-    def _share_within(self, bound: Bound | None) -> float:
-        if bound is None:
-            return 1.0
-        # What data adds to a bound's start, it mostly adds 0.
-        extents = {**self._extents, **dict.fromkeys(self._bound, 1)}
-        return min(1.0, bound.size / (bound.start.maximum(extents) + 1))
-
-    def _useful_share(self, s: For) -> float:
-        """The part of a loop's iterations that are needed, with the other variables at their middle."""
-        first, end = 0.0, float(s.extent)
-        for bound in s.useful:
-            step, rest = s.along(bound)
-            room = bound.size - self._middle(s, rest)
-            if step > 0:
-                end = min(end, room / step)
-            elif step < 0:
-                first = max(first, room / step)
-        for group in s.since:
-            first = max(first, min(self._ended(s, bound) for bound in group))
-        end = min([end, *(self._ended(s, bound) for bound in s.until)])
-        return max(0.0, end - first) / s.extent
-
     def _marked_share(self, s: For) -> float:
         """The part of a loop's iterations that a block mask keeps: half for boolean inputs, as in trials."""
         return 0.5 if s.marks and self.counts.tiles[s.marks].dtype == "bool" else 1.0
-
-    def _ended(self, s: For, bound: Bound) -> float:
-        """The first iteration beyond a bound, with the other variables at their middle."""
-        step, rest = s.along(bound)
-        room = bound.size - self._middle(s, rest)
-        return min(float(s.extent), max(0.0, room / step))
-
-    def _middle(self, loop: For, form: Affine) -> float:
-        """A form of a loop's bound at the middle of the other variables.
-
-        If the loop has a begin and an end that are data, they are those of the middle one of equal ranges, as many as
-        there are elements in what they are read from.
-        """
-        total = form.offset + sum(c * (self._extents[v] - 1) / 2 for v, c in form.terms)
-        signs = {c > 0 for bound in loop.useful for v, c in bound.start.terms if v in self._ends}
-        if len(signs) == 2:
-            # Bounds have a begin added, and an end subtracted.
-            total -= sum(abs(c) * self._extents[v] / self._ends[v] / 2 for v, c in form.terms if v in self._ends)
-        return total
 
     def _elements_read(self, tile: str, body: Sequence[Statement]) -> int:
         """Elements of the largest of the buffers that a tile of a body is computed from."""

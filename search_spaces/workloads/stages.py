@@ -16,6 +16,7 @@ from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.walking import accesses, flops, inlined_depth, variables
 from search_spaces.workloads.scans import Scan
+from search_spaces.workloads.segments import cut_axes
 from search_spaces.workloads.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
 
 # An axis or a dimension may have this many positions: kernels count them in 32-bit integers.
@@ -129,12 +130,18 @@ class Stage:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations, a fold of a reduction counted as one; a factor counts once for its own axes."""
+        """Floating-point operations, a fold of a reduction counted as one; a factor counts once for its own axes.
+
+        Of an axis that is cut into segments each position counts in one of these.
+        """
+        folded = [x.name for x in self.reduction.axes] if self.reduction else []
+        cut = cut_axes(self.expression, folded)
+        points = math.prod(n for x, n in self.extents.items() if x not in cut)
         if self.factors:
-            own = [math.prod(self.extents[v] for v in variables(f)) * flops(f) for f in self.factors]
-            return 2 * self.points + sum(own)
+            own = [math.prod(self.extents[v] for v in variables(f) - cut) * flops(f) for f in self.factors]
+            return 2 * points + sum(own)
         combining = flops(self.combination) if self.combination else int(self.reduction is not None)
-        return self.points * (flops(self.expression) + combining)
+        return points * (flops(self.expression) + combining)
 
     @property
     def terms(self) -> int:

@@ -11,14 +11,16 @@ from search_spaces import Axis, InputError, Stage, Tensor, Workload
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import (
     Access,
+    Apply,
     Expression,
     Integer,
+    Literal,
     Position,
     Segment,
     call,
 )
 from search_spaces.workloads.expressions.walking import reindexed, rewritten
-from segmented_workloads import SEGMENTED, jagged_scale
+from segmented_workloads import SEGMENTED, jagged_fold, jagged_scale, ragged_product
 
 
 def numbered(expression: Expression, *inputs: Tensor) -> Workload:
@@ -79,6 +81,19 @@ def test_a_position_that_is_counted_is_an_affine_form() -> None:
 def test_ends_are_a_dense_input_of_integers_and_positions_integers(ends: Tensor, position: Affine | Expression) -> None:
     with pytest.raises(InputError):
         numbered(Segment("ends", position, 5), ends)
+
+
+def test_of_a_cut_axis_each_position_counts_once() -> None:
+    products, folds = ragged_product(70, 32, 24, 3), jagged_fold(70, 24, 6)
+    per_element = folds.stages[0].flops // (70 * 24)
+    assert products.flops < 3 * 2 * 70 * 32 * 24
+    assert products.flops >= 2 * 70 * 32 * 24
+    assert folds.flops == per_element * 70 * 24
+    assert jagged_fold(70, 24, 60).flops == folds.flops
+    # Without an end, every segment may have all positions.
+    (stage,) = folds.stages
+    begun = rewritten(stage.expression, lambda e: Literal(1.0) if isinstance(e, Apply) and e.operator == "lt" else None)
+    assert replace(stage, expression=begun).flops > 3 * folds.flops
 
 
 def test_all_ends_are_read() -> None:

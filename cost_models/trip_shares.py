@@ -1,0 +1,60 @@
+"""Parts of a loop's trips that its bounds leave, with the other variables at their middle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from search_spaces.programs.statements import For
+from search_spaces.programs.tiles import Bound
+from search_spaces.workloads.expressions.affine import Affine
+
+
+@dataclass(frozen=True)
+class TripShares:
+    """`extents`: of all variables so far; `ends`: for those bound to data, elements of what they are read from."""
+
+    extents: Mapping[str, int]
+    ends: dict[str, int] = field(default_factory=dict)
+
+    def within(self, bound: Bound | None) -> float:
+        """The part of a loop's iterations before its end."""
+        if bound is None:
+            return 1.0
+        # What data adds to a bound's start, it mostly adds 0.
+        extents = {**self.extents, **dict.fromkeys(self.ends, 1)}
+        return min(1.0, bound.size / (bound.start.maximum(extents) + 1))
+
+    def useful(self, loop: For) -> float:
+        """The part of a loop's iterations that have an effect, and that it does not leave to other loops."""
+        first, end = 0.0, float(loop.extent)
+        for bound in loop.useful:
+            step, rest = loop.along(bound)
+            room = bound.size - self._middle(loop, rest)
+            if step > 0:
+                end = min(end, room / step)
+            elif step < 0:
+                first = max(first, room / step)
+        for group in loop.since:
+            first = max(first, min(self._ended(loop, bound) for bound in group))
+        end = min([end, *(self._ended(loop, bound) for bound in loop.until)])
+        return max(0.0, end - first) / loop.extent
+
+    def _ended(self, loop: For, bound: Bound) -> float:
+        """The first iteration beyond a bound."""
+        step, rest = loop.along(bound)
+        room = bound.size - self._middle(loop, rest)
+        return min(float(loop.extent), max(0.0, room / step))
+
+    def _middle(self, loop: For, form: Affine) -> float:
+        """A form of a loop's bound.
+
+        If the loop has a begin and an end that are data, they are those of the middle one of equal ranges, as many as
+        there are elements in what they are read from.
+        """
+        total = form.offset + sum(c * (self.extents[v] - 1) / 2 for v, c in form.terms)
+        signs = {c > 0 for bound in loop.useful for v, c in bound.start.terms if v in self.ends}
+        if len(signs) == 2:
+            # Bounds have a begin added, and an end subtracted.
+            total -= sum(abs(c) * self.extents[v] / self.ends[v] / 2 for v, c in form.terms if v in self.ends)
+        return total
