@@ -104,6 +104,13 @@ def test_the_matrix_of_each_row_is_not_stored() -> None:
     assert workload.key == ops.grouped_matmul(64, 8192, 1408, 2048).key
 
 
+def test_converted_matrices_are_not_stored_for_each_row() -> None:
+    a, b = torch.empty(4096, 256, dtype=bfloat16), torch.empty(8, 256, 128)
+    traced = trace(lambda a, b, ends: by_rows(a, b.to(bfloat16), ends), a, b, torch.zeros(8, dtype=torch.int32))
+    stored = {t.elements for cut in traced.cuts for w in cut.workloads for t in w.outputs}
+    assert stored <= {b.numel(), 4096 * 128}
+
+
 def test_gradients_of_a_grouped_product_are_grouped_products() -> None:
     a, b, _ = operands()
     traced = trace(by_rows, a.requires_grad_(), b.requires_grad_(), ENDS, backward=True)
