@@ -22,7 +22,7 @@ _SKEW = 0.25
 def drawn(count: int, positions: int, seed: int) -> torch.Tensor:
     """The ends of so many segments, the last one that of all positions: int64, on the CPU."""
     generator = torch.Generator().manual_seed(seed)
-    shares = _WAYS[seed % len(_WAYS)](count - 1, generator)
+    shares = _WAYS[seed % COUNT](count - 1, generator)
     return torch.cat([(shares * positions).round().long(), torch.tensor([positions])])
 
 
@@ -44,3 +44,5 @@ def _equal(cuts: int, generator: torch.Generator) -> torch.Tensor:
 
 
 _WAYS: tuple[Callable[[int, torch.Generator], torch.Tensor], ...] = (_uniform, _skewed, _one_hot, _equal)
+# Seeds so far apart cut in the same way.
+COUNT = len(_WAYS)
