@@ -12,7 +12,7 @@ from search_spaces.workloads.expressions.affine import Affine
 
 @dataclass(frozen=True)
 class TripShares:
-    """`extents`: of all variables so far; `ends`: for those that are bound to data, elements of what they are read from."""
+    """`extents`: of all variables so far; `ends`: for those bound to data, elements of what they are read from."""
 
     extents: Mapping[str, int]
     ends: dict[str, int] = field(default_factory=dict)

@@ -48,7 +48,7 @@ def status_command(address: Address = "auto", target: TargetName = None) -> None
 def check_command(address: Address = "auto", target: TargetName = None) -> None:
     """Measure a small product on every card of the target. The exit status is 1 if one fails.
 
-    What it waits for is told on the standard error.
+    The standard error has what it waits for.
 
     ```
     autosched fleet check --target h200

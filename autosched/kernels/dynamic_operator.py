@@ -36,7 +36,7 @@ class _Place:
 class DynamicOperator:
     """An operator at any size, tuned at `points`, least first.
 
-    `between` are further sizes, at which the schedules of the points beside them were compared
+    `between` are further sizes, at which the schedules of the points below and above were compared
     (`replaying.measured_sizes`).
     """
 

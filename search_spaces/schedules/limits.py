@@ -49,7 +49,8 @@ class Offers:
     `blocks`: thread blocks of a cluster, which divide a tile and share their loads; `walks`: a producer loads the
     operands of chained dots, too; `through_registers`: rows of 32 bits that do not run along k are multiplied from
     registers; `batches`: a dot may have several products of a batch; `joins`: its operands may be several tiles, one
-    after the other; `words`: values of decisions that not all backends distinguish (`schedules.words`).
+    after the other; `places`: a producer and its consumers read from memory where a tile is; `words`: values of
+    decisions that not all backends distinguish (`schedules.words`).
 
     Larger values permit fewer. `dot_registers`: registers of a dot besides its accumulators, of those that a thread is
     launched with, if that is known; `waits`: the operands of every dot stay in shared memory until they are multiplied;
@@ -68,6 +69,7 @@ class Offers:
     through_registers: bool = True
     batches: bool = True
     joins: bool = True
+    places: bool = True
     kept_registers: int = 0
     words: frozenset[str] = USUAL_WORDS
 
@@ -123,6 +125,7 @@ class Offers:
             self.through_registers or other.through_registers,
             self.batches or other.batches,
             self.joins or other.joins,
+            self.places or other.places,
             min(self.kept_registers, other.kept_registers),
             self.words | other.words,
         )

@@ -136,9 +136,11 @@ def _offset(index: Affine | Expression, segment: Segment) -> int | None:
 
 
 def _of_integers(condition: Expression) -> Expression:
-    """A comparison of an integer as a float32 with a whole number, as one of integers: of few segments it is the same."""
+    """A comparison of integers that holds where the condition does, which is of an integer as a float32."""
     match condition:
-        case Apply("lt" | "le" as compared, (Apply("to_float", (number,)), Literal(value))) if float(value).is_integer():
+        case Apply("lt" | "le" as compared, (Apply("to_float", (number,)), Literal(value))) if float(
+            value
+        ).is_integer():
             return ex.call(compared, number, Integer(int(value)))
         case _:
             return condition

@@ -18,7 +18,7 @@ import copy
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from search_spaces.errors import InputError
@@ -75,6 +75,8 @@ __all__ = [
 ]
 
 PRECISIONS = ("ieee", "tf32", "fast")
+# Of the kernels that the partitioner tries for a gradient, a third have a form that it has tried before.
+_MOST_KEPT = 1024
 
 
 @dataclass(frozen=True)
@@ -257,13 +259,11 @@ class Workload:
         has dimensions for all of the form's addresses, it is this one.
         """
         form = self.canonical
-        name = "_".join([*(form.family.split() or ["pointwise"]), *("x".join(map(str, form.shapes[0])),)])
-        try:
-            made = spelled_out(form.memory, form.lines, len(self.output_names))
-            found = Workload(name, made.inputs, made.stages, self.precision, (), made.outputs, made.strides)
-        except (InputError, UnspellableError):
+        found = _spelled_out(form, self.precision, len(self.output_names))
+        if found is None:
             # Some index fits no dimensions: the workload stays as written.
-            found = replace(self, name=name, inputs=tuple(self.inputs[n] for n in form.inputs), arguments=())
+            inputs = tuple(self.inputs[n] for n in form.inputs)
+            found = replace(self, name=_name(form), inputs=inputs, arguments=())
         vars(found)["scheduled"] = found
         return found
 
@@ -378,3 +378,17 @@ class Workload:
 
 def _by(extents: Iterable[int]) -> str:
     return "x".join(map(str, extents))
+
+
+@lru_cache(_MOST_KEPT)
+def _spelled_out(form: Canonical, precision: str, outputs: int) -> Workload | None:
+    """The workload of a form; None if none has dimensions for all of its addresses."""
+    try:
+        made = spelled_out(form.memory, form.lines, outputs)
+        return Workload(_name(form), made.inputs, made.stages, precision, (), made.outputs, made.strides)
+    except (InputError, UnspellableError):
+        return None
+
+
+def _name(form: Canonical) -> str:
+    return "_".join([*(form.family.split() or ["pointwise"]), *("x".join(map(str, form.shapes[0])),)])

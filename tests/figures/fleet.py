@@ -1,11 +1,13 @@
 """Speed of a fleet: made-up cards on a Ray cluster of this machine, or the GPU that is here.
 
-python tests/figures/fleet.py [--trials 400] [--gpus 1,2,4] [--compilers 0,2,8] [--trial 0.03] [--compile 0.2]
-python tests/figures/fleet.py --overhead | --faults
+python tests/figures/fleet.py [--gpus 1,2,4] [--compilers 0,2,8] [--trial 0.03] [--compile 0.2] [--limit 240]
+python tests/figures/fleet.py --overhead | --faults [--trials 400]
 python tests/figures/fleet.py --device h200 [--workers 14] [--trials 400]
 
-Without an option: trials a second with so many made-up GPUs and nodes that compile. Trials and compilations take
-made-up times, in which the cores of this machine rest. --overhead: milliseconds for a trial that takes no time, in this
+Without an option: trials a second with so many made-up GPUs and nodes that compile, over ten seconds once all of them
+are at work. Trials and compilations take made-up times, in which the cores of this machine rest. Each combination has a
+cluster and a process of its own, and is given up after `--limit` seconds: its nodes import PyTorch, one after the
+other on a small machine. --overhead: milliseconds for a trial that takes no time, in this
 process and on a fleet of one card. --faults: seconds from the end of an actor, and of a node, until the measurer knows
 of it, and until all that was under way there is measured. --device: trials a second of random schedules, by the local
 measurer and by a fleet of one card and a node that compiles on this machine, each with so many compile processes.
@@ -17,6 +19,7 @@ import argparse
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -47,6 +50,11 @@ SUPPORT = ROOT / "tests" / "support" / "searches"
 OP = ops.matmul(1024, 1024, 1024, dtype="float16")
 H200 = target_named("h200")
 _READY_S = 120.0
+# Of a rate: schedules in flight, more than are measured; and seconds before and in which it is taken.
+_MOST = 1500
+_WARM_UP_S, _WINDOW_S = 4.0, 10.0
+# A process ends what it has started in this time.
+_END_S = 10.0
 
 
 def schedules(op: Workload, target: Target, count: int, seed: int = 0) -> list[Schedule]:
@@ -106,22 +114,45 @@ def seconds_for(measurer: Measurer, op: Workload, given: Sequence[Schedule]) -> 
     return time.perf_counter() - begin
 
 
-def throughput(gpus: Sequence[int], compilers: Sequence[int], trials: int, trial_s: float, compile_s: float) -> None:
-    given = schedules(OP, H200, trials)
+def throughput(gpus: Sequence[int], compilers: Sequence[int], times: tuple[float, float], limit_s: float) -> None:
     rows = [("GPUs", *(f"{count} nodes compile" for count in compilers))]
     for cards in gpus:
-        row = []
-        for count in compilers:
-            with (
-                made_up_cluster([cards], count, trial_s, compile_s),
-                measurer_of(H200, made_up_node.LOCATION, cards + count) as measurer,
-            ):
-                row.append(f"{trials / seconds_for(measurer, OP, given):.1f}")
-        rows.append((str(cards), *row))
+        rows.append((str(cards), *(_in_a_process(cards, count, times, limit_s) for count in compilers)))
         # A cluster each takes its time.
         print(*rows[-1], file=sys.stderr, flush=True)
+    trial_s, compile_s = times
     print(f"trials a second; a trial takes {trial_s} s, a compilation {compile_s} s of the one core of a card or node")
-    print(*table_lines(rows, right=range(4)), sep="\n")
+    print(*table_lines(rows, right=range(len(compilers) + 1)), sep="\n")
+
+
+def _in_a_process(cards: int, compilers: int, times: tuple[float, float], limit_s: float) -> str:
+    """The `rate` of another process, and of the processes that it starts; "over" if these did not end in time."""
+    of = ["--gpus", cards, "--compilers", compilers, "--trial", times[0], "--compile", times[1]]
+    command = [sys.executable, __file__, "--rate", *map(str, of)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            return process.communicate(timeout=limit_s)[0].strip() or "failed"
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGINT)
+            time.sleep(_END_S)
+            os.killpg(process.pid, signal.SIGKILL)
+            return "over"
+
+
+def rate(cards: int, compilers: int, times: tuple[float, float]) -> float:
+    """Trials a second, once every place has answered some."""
+    given = schedules(OP, H200, _MOST)
+    with (
+        made_up_cluster([cards], compilers, *times),
+        measurer_of(H200, made_up_node.LOCATION, cards + compilers) as measurer,
+    ):
+        answers = measurer.submit(OP, given)
+        time.sleep(_WARM_UP_S)
+        before, begin = sum(answer.done() for answer in answers), time.perf_counter()
+        time.sleep(_WINDOW_S)
+        done, taken_s = sum(answer.done() for answer in answers), time.perf_counter() - begin
+        assert done < len(answers), "they ended before the window did"
+        return (done - before) / taken_s
 
 
 def overhead(trials: int) -> None:
@@ -206,6 +237,8 @@ def main() -> None:
     parser.add_argument("--compilers", default="0,2,8")
     parser.add_argument("--trial", type=float, default=0.03)
     parser.add_argument("--compile", type=float, default=0.2)
+    parser.add_argument("--limit", type=float, default=240.0)
+    parser.add_argument("--rate", action="store_true", help="of one combination, in this process")
     parser.add_argument("--overhead", action="store_true")
     parser.add_argument("--faults", action="store_true")
     parser.add_argument("--device")
@@ -219,8 +252,12 @@ def main() -> None:
     elif given.faults:
         faults(given.trials, given.trial)
     else:
-        counts = [[int(n) for n in text.split(",")] for text in (given.gpus, given.compilers)]
-        throughput(*counts, given.trials, given.trial, given.compile)
+        gpus, compilers = ([int(n) for n in text.split(",")] for text in (given.gpus, given.compilers))
+        times = (given.trial, given.compile)
+        if given.rate:
+            print(f"{rate(gpus[0], compilers[0], times):.1f}")
+        else:
+            throughput(gpus, compilers, times, given.limit)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ class CudaLimits:
             walks=False,
             batches=False,
             joins=False,
+            places=False,
             kept_registers=KEPT_REGISTERS,
             words=frozenset({HALO} if copied else ()),
         )

@@ -21,8 +21,8 @@ from tuning_logs import Measurement
 # A node imports PyTorch, or starts a card's processes, within this time, or is said to be silent.
 _SILENT_S = 90.0
 _POLL_S = 0.1
-# It is told again what it waits for.
-_TELL_S = 10.0
+# What it waits for is said again after so long.
+_AGAIN_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _why_unknown(survey: Future[str] | None, asked: bool) -> str:
 def check(
     address: str, target: Target, node: str = LOCATION, waiting: Callable[[str], None] = lambda _: None
 ) -> Iterator[CardStatus]:
-    """Measure one small product on every card of a target, one after the other; `waiting` is told for what.
+    """Measure one small product on every card of a target, one after the other; `waiting` gets what it waits for.
 
     Raises:
         InputError: there is no cluster.
@@ -86,11 +86,11 @@ def check(
     op = ops.matmul(256, 256, 256, dtype="float32" if target.kind == "cpu" else "float16")
     space = spaces.build(op, target)
     schedules = list(itertools.islice(itertools.chain(space.seeds(), space), 1))
-    end, left, told = time.monotonic() + _SILENT_S, roster.cards, -math.inf
+    end, left, said = time.monotonic() + _SILENT_S, roster.cards, -math.inf
     try:
         while left and time.monotonic() < end:
-            if time.monotonic() > told + _TELL_S:
-                told = time.monotonic()
+            if time.monotonic() > said + _AGAIN_S:
+                said = time.monotonic()
                 waiting(f"for {left} of {roster.cards} cards: {roster.complaints}")
             for card in roster.joined()[0]:
                 left -= 1

@@ -29,7 +29,7 @@ class Bounds:
 
     `kind`: the last positions of segments and one more, these and the first position, the lengths of segments, or any
     numbers in order; "even": offsets of segments as long as each other, as far as that is possible, which no longest
-    length that a function was told contradicts. `size`: of the dimension that is cut; None for any numbers.
+    length that a function knows contradicts. `size`: of the dimension that is cut; None for any numbers.
     """
 
     kind: Kind

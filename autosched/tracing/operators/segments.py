@@ -68,7 +68,7 @@ def inside_alone(
 
 
 def segment_of(result: Result, bounds: Value, at: Value, right: bool = True) -> Value:
-    """How many bounds, which are sorted, are at most the element of `at` (less than it, unless `right`)."""
+    """The number of bounds, which are sorted, that are at most the element of `at` (less than it, unless `right`)."""
     if not is_integer(bounds.dtype):
         return _counted(result, bounds, at, right)
     position = at if right else _place_before(result, at)

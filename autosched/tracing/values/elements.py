@@ -13,7 +13,7 @@ from autosched.tracing.values.outside import constant_outside
 from autosched.tracing.values.positions import beyond, index_of, is_below, is_inside, moved
 from autosched.tracing.values.products import multiplied
 from autosched.tracing.values.pulled import NotOneKernelError, Pulled, Pulling
-from autosched.tracing.values.stacks import Stack, read_the_same
+from autosched.tracing.values.stacks import Stack, are_alike
 from autosched.tracing.values.templates import filled
 from autosched.tracing.values.tensor_reads import MemoryView, base_of, memory_view, overlaps
 from autosched.tracing.values.values import (
@@ -177,7 +177,8 @@ def _joined(pulled: Pulled, value: Joined, index: Index) -> Pulling:
         found = []
         for part in value.parts:
             found.append((yield part, (*index[:dim], within, *index[dim + 1 :])))
-        dtypes = {read.name: read.value.dtype for read in pulled.reads.operands.values()}
+        dtypes = dict.fromkeys((s.name for s in pulled.stages), "float32")
+        dtypes |= {read.name: read.value.dtype for read in pulled.reads.operands.values()}
         return Stack(place, dtypes).together(found) or _chosen(place, [*enumerate(found, start=1)])
     chosen: list[tuple[int, Expression]] = []
     begin, last = 0, value.parts[-1]
@@ -204,15 +205,18 @@ def _chosen(at: Affine | Expression, parts: Sequence[tuple[int, Expression]]) ->
 def _place_in_stack(
     pulled: Pulled, value: Joined, at: Affine | Expression
 ) -> tuple[Affine | None, Affine | Expression]:
-    """The number of the part and the position in it, if all parts read the same elements; else None and the position.
+    """The number of the part and the position in it, if parts differ in constants alone; else None and the position.
 
-    Without the number in the indices, what the parts share is read once.
+    What they read is then read once for all.
+
+    Raises:
+        AxisCutError: there would be a number with that axis split in two.
     """
-    if not isinstance(at, Affine) or not read_the_same(value.parts):
+    if not isinstance(at, Affine) or not are_alike(value.parts):
         return None, at
     try:
         place, within = quotient(at, value.parts[0].shape[value.dim], len(value.parts), pulled.extents)
-    except (NotAffineError, AxisCutError):
+    except NotAffineError:
         return None, at
     return (place, within) if place.terms else (None, at)
 

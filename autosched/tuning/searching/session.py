@@ -37,7 +37,7 @@ def run_all(
 ) -> None:
     """Search as `scheduler` says, all of one target, then hold finals; on this machine unless a measurer is given.
 
-    The finals are held in the order of the searches, each with what `lend` gives then.
+    Finals follow in the order of the searches, each with the schedules that `lend` gives then.
 
     After the deadline no search that has a kernel measures anything but what is being compiled or run, and after the
     `last` one none.

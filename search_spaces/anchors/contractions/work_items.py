@@ -22,9 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
-from search_spaces.programs.lowering import Emitter, buffers, start_of
+from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.lowering import Emitter, buffers, start_of, workspace_name
 from search_spaces.programs.statements import (
     Combination,
     For,
@@ -41,7 +43,7 @@ from search_spaces.programs.statements import (
     produced,
     statements,
 )
-from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.structure.segmented import Segmented, Table
 from search_spaces.workloads.expressions.affine import Affine, axis_index
@@ -51,11 +53,17 @@ _SEGMENTS = "segment"
 _Place = TypeVar("_Place")
 
 
-def with_work_items(program: TileProgram, of: Segmented, size: int) -> TileProgram:
-    """The program of one segment, with tiles of `size` rows, a power of two, as that of all segments."""
+def with_work_items(program: TileProgram, of: Segmented, size: int, listed: bool) -> TileProgram:
+    """The program of one segment, with tiles of `size` rows, a power of two, as that of all segments.
+
+    `listed`: a kernel before it finds the items of all tiles.
+    """
+    (plain,) = (k for k in program.kernels if not k.auxiliary)
+    items = _Items(of, plain, size, listed)
+    kernels = [k if k.auxiliary else items.kernel for k in program.kernels]
+    before, made = ([items.listing], [items.items]) if listed else ([], [])
     own = [b for b in program.buffers if b.role not in ("input", "output")]
-    kernels = tuple([k if k.auxiliary else _Items(of, k, size).kernel() for k in program.kernels])
-    return replace(program, buffers=buffers(of.workload, *own), kernels=kernels)
+    return replace(program, buffers=buffers(of.workload, *own, *made), kernels=(*before, *kernels))
 
 
 @dataclass(frozen=True)
@@ -65,14 +73,45 @@ class _Items:
     of: Segmented
     plain: Kernel
     size: int
+    listed: bool
 
+    @property
     def kernel(self) -> Kernel:
-        names = Names({t.name for s in statements(self.plain.body) for t in produced(s)})
-        emitter = Emitter({_SEGMENTS: Slice(Affine(), self._padded, _SEGMENTS)}, {}, names)
-        number, end = self._found(emitter)
+        """The kernel with its tiles at the rows of items."""
+        e = self._emitter(Names({t.name for s in statements(self.plain.body) for t in produced(s)}))
+        number, row, end = self._read(e) if self.listed else self._found(e)
+        self._bind(e, number, row, end)
         body = mapped(tuple(map(self._skipped, self.plain.body)), lambda s: self._placed(s, number))
-        stored = (made for s in body for made in self._within(s, end, names))
-        return replace(self.plain, body=(*emitter.body, *stored))
+        stored = (made for s in body for made in self._within(s, end, e.names))
+        return replace(self.plain, body=(*e.body, *stored))
+
+    @cached_property
+    def items(self) -> Buffer:
+        """The segment, the first row and the end of every item."""
+        count = next(a.extent for a in self.plain.grid.axes if a.variable == self._item)
+        return Buffer(workspace_name(self.of.workload, "items"), (3, count), "int32", "workspace")
+
+    @property
+    def listing(self) -> Kernel:
+        """The kernel that makes the list, an item in each program."""
+        e = self._emitter(Names())
+        for at, tile in zip(self._places, self._found(e), strict=True):
+            e.body.append(Store(self.items.name, at, tile.name))
+        grid = Grid((GridAxis(self._item, self.items.shape[1]),))
+        return Kernel(f"{self.plain.name}_items", grid, tuple(e.body), auxiliary=True)
+
+    def _emitter(self, names: Names) -> Emitter:
+        return Emitter({_SEGMENTS: Slice(Affine(), self._padded, _SEGMENTS)}, {}, names)
+
+    @property
+    def _places(self) -> list[tuple[Slice, Slice]]:
+        """Places in the list: of the segment, the first row and the end of the item."""
+        return [(Slice(Affine(offset=n)), Slice(axis_index(self._item))) for n in range(3)]
+
+    def _read(self, e: Emitter) -> tuple[Tile, ...]:
+        tiles = tuple(Tile(e.names.fresh(name), (), (), "int32") for name in ("number", "row", "end"))
+        e.body += [Load(tile, self.items.name, at) for tile, at in zip(tiles, self._places, strict=True)]
+        return tiles
 
     # Names
 
@@ -116,11 +155,11 @@ class _Items:
 
     # The walk
 
-    def _found(self, e: Emitter) -> tuple[Tile, Tile]:
-        """The segment of the item and its end, with the variables bound to them."""
+    def _found(self, e: Emitter) -> tuple[Tile, ...]:
+        """The segment of the item, its first row, and the row behind the last one of the segment."""
         segment = Slice(Affine(), self._padded, _SEGMENTS)
-        begin, end = self._bounds(e, Tile.along([segment], e.names.fresh("at"), "int64"), segment)
-        rows = e.map("add", e.map("sub", end, begin, dtype="int64"), self.size - 1, dtype="int64")
+        begins, ends = self._bounds(e, Tile.along([segment], e.names.fresh("at"), "int64"), segment)
+        rows = e.map("add", e.map("sub", ends, begins, dtype="int64"), self.size - 1, dtype="int64")
         shift = self.size.bit_length() - 1
         tiles = e.map("maximum", e.map("shift_right", rows, shift, dtype="int64"), 0, name="tiles", dtype="int64")
         until = replace(tiles, name=e.names.fresh("until"))
@@ -130,17 +169,20 @@ class _Items:
         number = self._folded(e, e.map("where", done, 1, 0, dtype="int64"), "number", "sum")
         before = self._folded(e, e.map("where", done, until, 0, dtype="int64"), "before", "max")
         e.body.append(Let(self._segment, self._ends + 1, number.name))
-        own, last = self._bounds(e, Tile(e.names.fresh("at"), (), (), "int64"), Slice(axis_index(self._segment)))
+        own, end = self._bounds(e, Tile(e.names.fresh("at"), (), (), "int64"), Slice(axis_index(self._segment)))
         ahead = e.map("mul", e.map("sub", item, before, dtype="int64"), self.size, dtype="int64")
         is_item = e.map("le", number, self._ends, compared="int64")
         row = e.map("where", is_item, e.map("add", own, ahead, dtype="int64"), self._rows, name="row", dtype="int64")
+        return number, row, end
+
+    def _bind(self, e: Emitter, number: Tile, row: Tile, end: Tile) -> None:
+        """Bind the variables of the item, as far as its statements have them."""
         e.body.append(Let(self._first, self._rows + 1, row.name))
-        has_rows = e.map("lt", row, last, compared="int64")
+        has_rows = e.map("lt", row, end, compared="int64")
         e.body.append(Let(self._idle, 2, e.map("where", has_rows, 0, 1, name="idle", dtype="int64").name))
         for variable, table in {self._entry(t): t for t in self.of.tables.values()}.items():
             entry = e.map("add", number, table.offset, name="entry", dtype="int64")
             e.body.append(Let(variable, table.entries, entry.name))
-        return number, last
 
     def _bounds(self, e: Emitter, at: Tile, segment: Slice) -> tuple[Tile, Tile]:
         """The first row of segments, and the row behind the last one; of all that are none, behind the last row."""

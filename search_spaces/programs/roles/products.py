@@ -47,6 +47,7 @@ from search_spaces.programs.roles.statements import (
     Next,
     Part,
     Partial,
+    Place,
     Promote,
     Release,
     Ring,
@@ -64,12 +65,14 @@ from search_spaces.programs.statements import (
     Fill,
     For,
     Gather,
+    Let,
     Load,
     Map,
     Position,
     Split,
     Statement,
     Store,
+    produced,
 )
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Tile
@@ -97,6 +100,7 @@ class ProductRoles:
     epilogue: tuple[Statement, ...]
     extras: tuple[Load, ...]
     kept_registers: int = 0
+    placing: tuple[Statement, ...] = ()
 
     @staticmethod
     def of(kernel: Kernel, units: WaveGroups, kept_registers: int = 0) -> ProductRoles:
@@ -105,12 +109,13 @@ class ProductRoles:
         Raises:
             UnmatchedError: the kernel has another form.
         """
-        loop, epilogue = _parts(kernel)
+        placing, loop, epilogue = _parts(kernel)
         loads, dots = _operands(kernel, loop)
         row = dots[0].dst.axes[0]
         rows_read = tuple(s for s in loads if row in s.dst.axes)
         columns_read = tuple(s for s in loads if row not in s.dst.axes)
-        roles = ProductRoles(kernel, units, loop, rows_read, columns_read, dots, epilogue, (), kept_registers)
+        each = (loop, rows_read, columns_read, dots, epilogue)
+        roles = ProductRoles(kernel, units, *each, (), kept_registers, placing)
         if roles.blocks > 1:
             if any(isinstance(s, Split) and s.axis == roles.cut_axis for s in epilogue):
                 refuse(kernel, f"its epilogue cuts tiles along {roles.cut_axis}, as the blocks of a cluster do")
@@ -145,7 +150,7 @@ class ProductRoles:
     def producer(self) -> Role:
         # The tiles of an epilogue are needed last, and their place is free late.
         ring, extras = self.operands, EachGroup(_filled(self.extra), self.alternating)
-        body: tuple[RoleStatement, ...] = (Steps(self.loop, (*_filled(ring), Advance(STEP))),)
+        body: tuple[RoleStatement, ...] = (*self._place, Steps(self.loop, (*_filled(ring), Advance(STEP))))
         body += (extras, Advance(TILE)) if self.extras else ()
         registers = self.kept_registers or self.units.shares.least
         return Role(1, registers, (*(Start(x.position) for x in self.rings), Tiles(body), Drain(ring)))
@@ -157,7 +162,7 @@ class ProductRoles:
         starts: list[RoleStatement] = [Start(STEP, extent if turns else 0)]
         starts += [Start(TURNS)] if turns else []
         starts += [Start(TILE)] if self.extras else []
-        body: list[RoleStatement] = [Fill(t, 0.0) for t in self.accumulators]
+        body: list[RoleStatement] = [*self._place, *(Fill(t, 0.0) for t in self.accumulators)]
         body += [Take()] if turns else []
         body += self._main_loop
         # Past the steps of the other group's tile.
@@ -165,6 +170,10 @@ class ProductRoles:
         body.append(Finish(tuple(self._finish)))
         registers = self.units.group_registers(self.groups, kept=self.kept_registers) if self.groups > 1 else 0
         return Role(self.units.waves, registers, (*starts, Tiles(tuple(body), 2 if turns else 1)))
+
+    @property
+    def _place(self) -> tuple[Place, ...]:
+        return (Place(self.placing),) if self.placing else ()
 
     @property
     def _main_loop(self) -> list[RoleStatement]:
@@ -326,13 +335,14 @@ class ProductRoles:
     def finishing(self) -> Kernel:
         """The epilogue as a kernel of its own, with its arguments and the extents of its variables."""
         parts = (GridAxis(HALF, max(2, self.groups)), GridAxis(BLOCK, self.blocks))
-        grid = replace(self.kernel.grid, axes=(*self.kernel.grid.axes, *parts))
+        bound = (GridAxis(s.variable, s.extent) for s in self.placing if isinstance(s, Let))
+        grid = replace(self.kernel.grid, axes=(*self.kernel.grid.axes, *parts, *bound))
         return replace(self.kernel, grid=grid, body=self.epilogue)
 
     @property
     def moving(self) -> Kernel:
         """The kernel with the stores of one warp group, from which its arguments follow."""
-        return replace(self.kernel, body=(self.loop, *self.epilogue))
+        return replace(self.kernel, body=(*self.placing, self.loop, *self.epilogue))
 
     @property
     def stores(self) -> tuple[Store, ...]:
@@ -344,9 +354,14 @@ def _filled(ring: Ring) -> tuple[RoleStatement, ...]:
     return (Acquire(ring), *(Copy(ring, load) for load in ring.loads))
 
 
-def _parts(kernel: Kernel) -> tuple[For, tuple[Statement, ...]]:
-    fills = tuple(s for s in itertools.takewhile(lambda s: isinstance(s, Fill), kernel.body) if isinstance(s, Fill))
-    match kernel.body[len(fills) :]:
+def _parts(kernel: Kernel) -> tuple[tuple[Statement, ...], For, tuple[Statement, ...]]:
+    """The statements that place a tile, the main loop, and the epilogue."""
+    first = max((n for n, s in enumerate(kernel.body, 1) if isinstance(s, Let)), default=0)
+    placing, body = kernel.body[:first], kernel.body[first:]
+    if tile := next((t for s in placing for t in produced(s) if t.axes), None):
+        refuse(kernel, f"{tile} comes before a variable bound to data; expected single numbers")
+    fills = tuple(s for s in itertools.takewhile(lambda s: isinstance(s, Fill), body) if isinstance(s, Fill))
+    match body[len(fills) :]:
         case (For() as loop, *epilogue) if fills:
             if loop.marks:
                 refuse(kernel, f"{loop.variable} makes the iterations that {loop.marks} marks; expected all of them")
@@ -360,7 +375,7 @@ def _parts(kernel: Kernel) -> tuple[For, tuple[Statement, ...]]:
             summed = [s.dst.name for s in loop.body if isinstance(s, Dot)]
             if summed and ([f.dst.name for f in fills] != summed or any(f.value != 0.0 for f in fills)):
                 refuse(kernel, f"the accumulator {summed[0]} starts as something else than 0")
-            return loop, tuple(epilogue)
+            return placing, loop, tuple(epilogue)
         case _:
             refuse(kernel, "expected an accumulator filled with 0, one loop, and an epilogue")
 

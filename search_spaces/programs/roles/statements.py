@@ -212,6 +212,13 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Single numbers that are read or computed for a tile, with variables bound to them."""
+
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Tiles:
     """Repeat the body for each tile of a program, or for every `every`-th one."""
 
@@ -236,7 +243,7 @@ class Finish:
 
 Waiting = Acquire | Await | Drain | Take | Settle
 Moving = Start | Copy | Release | Advance | Skip | Give | Keep | Everywhere | Fetch | Next | Partial | Issue | Promote
-Nested = Steps | Tiles | EachGroup | Finish
+Nested = Steps | Tiles | EachGroup | Finish | Place
 RoleStatement = Waiting | Moving | Nested | Statement
 
 

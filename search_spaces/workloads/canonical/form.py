@@ -63,8 +63,9 @@ class Canonical:
     family: str
     inputs: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
-    memory: Sequence[_Data] = field(repr=False)
-    lines: Sequence[_Data] = field(repr=False)
+    # The key is of both.
+    memory: Sequence[_Data] = field(repr=False, compare=False)
+    lines: Sequence[_Data] = field(repr=False, compare=False)
 
 
 def canonical(

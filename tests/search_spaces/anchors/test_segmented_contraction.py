@@ -142,7 +142,8 @@ def test_every_element_is_stored_once(ends: list[int], seed: int) -> None:
 
     def added(made: Workload, program: Any, inputs: Any) -> Any:
         adding = each_body(program, lambda s: replace(s, atomic=True) if isinstance(s, Store) else s)
-        return interpreted(made, replace(adding, zeroed=(adding.buffers[-1].name,)), inputs)
+        outputs = tuple(b.name for b in adding.buffers if b.role == "output")
+        return interpreted(made, replace(adding, zeroed=outputs), inputs)
 
     name = "zeros behind the last end"
     check(name, drawn(name, seed), ends, seed, added)

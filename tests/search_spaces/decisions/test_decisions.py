@@ -35,6 +35,9 @@ TARGETS = (
     cpu("a CPU", lanes=8, threads=4, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11),
 )
 CROSSED = trace(lambda x: (x.sum(1), x.sum(0)), torch.empty(600, 80)).workloads[0]
+SEGMENTED = ops.grouped_matmul(3, 100, 48, 64, "float16")
+# Of these two, spaces for GPUs alone.
+BESIDE = (CROSSED, SEGMENTED)
 MIRRORED = trace(lambda x: F.pad(x, (2, 3), mode="reflect"), torch.empty(40, 70)).workloads[0]
 # Together these have every anchor and every decision.
 WORKLOADS = (
@@ -63,7 +66,7 @@ NAMES = [name for module in MODULES.values() for name in module.NAMES]
 @cache
 def spaces() -> tuple[SearchSpace, ...]:
     shared = (best_spaces.build(w, t) for t in TARGETS for w in WORKLOADS)
-    return (*shared, best_spaces.build(CROSSED, TARGETS[0]))
+    return (*shared, *(best_spaces.build(w, TARGETS[0]) for w in BESIDE))
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -97,7 +100,7 @@ def test_no_decision_is_made_of_a_knob_twice_or_outside_of_its_module() -> None:
     assert sorted(found) == sorted(set(found))
 
 
-@pytest.mark.parametrize("number", range(len(TARGETS) * len(WORKLOADS) + 1))
+@pytest.mark.parametrize("number", range(len(TARGETS) * len(WORKLOADS) + len(BESIDE)))
 def test_no_value_of_a_decision_changes_a_result(number: int) -> None:
     space = spaces()[number]
     inputs = random_inputs(space.workload, 0)

@@ -17,8 +17,9 @@ from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.trial_data import TrialData
-from schedule_checks import HERE, fault
+from schedule_checks import HERE, fault, faults
 from search_spaces import InputError, Workload, ops
+from search_spaces.workloads.dtypes import FLOAT8
 
 WEIGHTS = ("int8", "int4", "float8_e4m3fn", "float8_e5m2")
 
@@ -82,6 +83,11 @@ def test_the_workload_is_the_product_of_dequantised_operands(workload: Workload)
     expected = a @ b.T
     (got,) = reference.evaluate(workload, inputs)
     torch.testing.assert_close(got.reshape(expected.shape), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_a_cpu_multiplies_eight_bit_floats(dtype: str) -> None:
+    assert not faults(ops.matmul(5, 24, 96, dtype, epilogue="bias"), samples=1)
 
 
 def test_every_byte_of_int4_is_read() -> None:

@@ -38,6 +38,7 @@ OFFERS = Offers(
     through_registers=False,
     batches=False,
     joins=False,
+    places=False,
     kept_registers=KEPT_REGISTERS,
     words=frozenset({IM2COL, HALO}),
 )
@@ -72,6 +73,8 @@ class BlockPlan:
         roles = warp_roles(program, kernel, OFFERS)
         if not isinstance(roles, ProductRoles):
             refuse(kernel, "its dots follow on other dots; expected a contraction")
+        if roles.placing:
+            refuse(kernel, "its tiles are placed by data; expected those of the grid")
         sums, tiles = roles.dot.dst.axes, _tiles(roles)
         stores, loads, extents = {}, {}, loop_extents(roles.finishing) | loop_extents(kernel)
         for number, s in enumerate(roles.epilogue):

@@ -63,7 +63,7 @@ def identity(reduction: str, integral: bool, lanes: int) -> IRValue:
 
 def operands(b: Builder, s: Map, value_of: Callable[[str], IRValue], lanes: int) -> list[IRValue]:
     """The arguments of a statement in the type of its computation: integers, or float32."""
-    integral = s.computed == "int64"
+    integral = is_integer(s.computed)
     if s.operator != "where":
         return [_operand(b, a, value_of, integral, lanes) for a in s.arguments]
     chooses, *chosen = s.arguments

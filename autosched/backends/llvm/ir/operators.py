@@ -138,7 +138,7 @@ def mapped(b: Builder, s: Map, value_of: Callable[[str], IRValue], lanes: int) -
         value = value_of(argument) if isinstance(argument, str) else float_constant(argument, lanes)
         return converted(b, value, s.dst.dtype, lanes)
     operands = integers.operands(b, s, value_of, lanes)
-    of_integers = s.computed == "int64"
+    of_integers = is_integer(s.computed)
     return (integers.apply if of_integers else apply)(b, s.operator, operands, lanes)
 
 

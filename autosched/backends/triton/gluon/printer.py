@@ -4,6 +4,7 @@ The roles of warps are those of `programs.roles.products`: a producer, and one o
 go over their tiles, the producer is a ring ahead: operands of the next tile arrive while an epilogue runs.
 
 A kernel is four functions: its entry; `_load`, the producer; `_dots`, a group of consumers; `_finish`, its epilogue.
+One whose tiles are placed by data has a fifth, `_place`, which every role calls for each of its tiles.
 The text is for Triton 3.6 to 3.9. Gluon has the pointwise, scalar and pointer operations of Triton under the same
 names.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from autosched.backends.gpu.arguments import (
@@ -23,14 +25,14 @@ from autosched.backends.gpu.arguments import (
     loading_descriptor,
 )
 from autosched.backends.gpu.warps import WARP_GROUP
-from autosched.backends.printing.scope import Block, Scope, call
+from autosched.backends.printing.scope import INDENT, Block, Scope, call
 from autosched.backends.triton.gluon.dot_loops import GroupDots
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
 from autosched.backends.triton.gluon.protocol import Count, Protocol, SharedRing, Turns
 from autosched.backends.triton.gluon.role_bodies import RoleBody, specialize
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.loops import iterations
-from autosched.backends.triton.language.scope import python_identifiers
+from autosched.backends.triton.language.scope import identifier, python_identifiers
 from autosched.backends.triton.printer import KernelPrinter, function_name
 from search_spaces.programs.roles.halves import HALF
 from search_spaces.programs.roles.products import ProductRoles
@@ -43,13 +45,15 @@ from search_spaces.programs.roles.statements import (
     Issue,
     Next,
     Partial,
+    Place,
     Promote,
     Release,
     RoleStatement,
     Settle,
 )
-from search_spaces.programs.statements import Fill, For, Load
-from search_spaces.programs.tile_program import TileProgram, loop_digits, loop_extents
+from search_spaces.programs.statements import Fill, For, Let, Load, produced, read
+from search_spaces.programs.tile_program import Kernel, TileProgram, loop_digits, loop_extents
+from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import dtype
 
 # Imports of a kernel's module. Triton 3.9 renamed the copies by descriptor.
@@ -84,7 +88,7 @@ class _Printer:
         self._name = function_name(roles.kernel)
         taken = arguments(program, roles.moving)
         names = python_identifiers()
-        self._pointers = [names.of(("buffer", b.name), f"{b.name}_ptr") for b in taken.pointers]
+        self._pointers = {b.name: names.of(("buffer", b.name), f"{b.name}_ptr") for b in taken.pointers}
         self._descriptors = {d: names.of(d, f"{d.buffer.name}_desc") for d in taken.descriptors}
         stored = {descriptor(program.buffer(s.buffer), s.slices) for s in roles.stores}
         self._stored = [text for d, text in self._descriptors.items() if d in stored]
@@ -96,7 +100,44 @@ class _Printer:
         self._pieces = 1 if roles.alternating else min(2, len(roles.stores))
 
     def text(self) -> str:
-        return in_gluon("\n\n\n".join([self._load(), self._finish(), self._dots(), self._entry()]))
+        place = [self._place()] if self._roles.placing else []
+        return in_gluon("\n\n\n".join([*place, self._load(), self._finish(), self._dots(), self._entry()]))
+
+    # The places of tiles
+
+    def _place(self) -> str:
+        """The function of a tile's number that gives the variables bound to data, and tiles of the epilogue."""
+        printer = KernelPrinter(self._program, self._placing)
+        text = printer.body_function(f"@gluon.jit\ndef {self._name}_place", (), self._variables(), [])
+        given = [*map(printer.indexing.variable, self._bound), *(printer.tiles.name(t.name) for t in self._numbers)]
+        return f"{text}\n{INDENT}return {', '.join(given)}"
+
+    @property
+    def _placing(self) -> Kernel:
+        return replace(self._roles.kernel, body=self._roles.placing)
+
+    @property
+    def _bound(self) -> tuple[str, ...]:
+        """The variables that are bound to data."""
+        return tuple(s.variable for s in self._roles.placing if isinstance(s, Let))
+
+    @property
+    def _numbers(self) -> tuple[Tile, ...]:
+        """The single numbers that the epilogue reads of those that place a tile."""
+        used = {name for s in self._roles.epilogue for name in read(s)}
+        made = {t.name: t for s in self._roles.placing for t in produced(s)}
+        return tuple(t for name, t in made.items() if name in used)
+
+    def _call_place(self, block: Block, indexing: Indexing) -> None:
+        pointers = [self._pointers[b.name] for b in arguments(self._program, self._placing).pointers]
+        given = [*pointers, *map(indexing.variable, self._variables())]
+        made = [*map(indexing.variable, self._bound), *self._placed]
+        block.write(call(f"{self._name}_place", *given, before=f"{', '.join(made)} = "))
+
+    @property
+    def _placed(self) -> list[str]:
+        """The names of these numbers in the text of roles."""
+        return [f"placed_{identifier(t.name)}" for t in self._numbers]
 
     # The producer
 
@@ -109,6 +150,9 @@ class _Printer:
 
         def own(s: RoleStatement) -> bool:
             """Copy the epilogue's tiles, by their descriptors, in the order of their loads."""
+            if isinstance(s, Place):
+                self._call_place(block, indexing)
+                return True
             if not isinstance(s, Copy) or not s.ring.apart:
                 return False
             name, starts = protocol.copied(s.load)
@@ -165,6 +209,8 @@ class _Printer:
 
         def own(s: RoleStatement) -> bool:
             match s:
+                case Place():
+                    self._call_place(block, indexing)
                 case Finish(body):
                     self._call_finish(body, indexing, protocol)
                 case Fill() | Fetch() | Next() | Partial() | Promote() | Issue() | Settle():
@@ -183,7 +229,7 @@ class _Printer:
         for s in body:
             if isinstance(s, Await | Advance):
                 protocol.write(s)
-        variables = [indexing.variable(v) for v in self._variables()]
+        variables = [indexing.variable(v) for v in (*self._variables(), *self._bound)]
         protocol.block.write(call(f"{self._name}_finish", *self._finish_arguments(variables)))
         for s in body:
             if isinstance(s, Release):
@@ -197,7 +243,8 @@ class _Printer:
         printer = KernelPrinter(self._program, roles.finishing, self._moves())
         head = f"@gluon.jit\ndef {self._name}_finish"
         rest = [*self._finish_rings(), f"{HALF}: gl.constexpr"]
-        return printer.body_function(head, roles.accumulators, self._variables(), rest)
+        given = (*roles.accumulators, *self._numbers)
+        return printer.body_function(head, given, (*self._variables(), *self._bound), rest)
 
     # The kernel
 
@@ -229,7 +276,7 @@ class _Printer:
         return "\n".join(
             [
                 "@gluon.jit",
-                f"def {self._name}({', '.join([*self._pointers, *self._descriptors.values()])}):",
+                f"def {self._name}({', '.join([*self._pointers.values(), *self._descriptors.values()])}):",
                 *scope.text(1),
             ]
         )
@@ -262,18 +309,20 @@ class _Printer:
         loads = (*self._roles.loads, *self._roles.extras)
         loaded = dict.fromkeys(self._descriptors[self._of(s)] for s in loads)
         extras = ["extras", "extras_full", "extras_empty"] if self._extras else []
-        return [*loaded, *self._rings.values(), "full", "empty", *extras]
+        placing = self._pointers.values() if self._roles.placing else ()
+        return [*placing, *loaded, *self._rings.values(), "full", "empty", *extras]
 
     def _dots_arguments(self, half: str) -> list[str]:
         order = ["order"] if self._roles.alternating else []
         extras = ["extras_full", "extras_empty"] if self._extras else []
         own = [*self._rings.values(), "full", "empty", *order, *extras, *self._finish_rings(), half]
-        return [*self._pointers, *self._finish_descriptors(), *own]
+        return [*self._pointers.values(), *self._finish_descriptors(), *own]
 
     def _finish_arguments(self, variables: list[str]) -> list[str]:
         return [
             *self._accumulators,
-            *self._pointers,
+            *self._placed,
+            *(self._pointers[b.name] for b in arguments(self._program, self._roles.finishing).pointers),
             *self._finish_descriptors(),
             *variables,
             *self._finish_rings(),

@@ -1,0 +1,67 @@
+"""Operators of any size: which size the tensors of a call have, and whose schedule a size takes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from autosched.kernels.adapted_kernel import in_order_for
+from autosched.kernels.dynamic_operator import DynamicOperator, dynamic
+from search_spaces import InputError, Workload, ops
+
+
+def tokens(*points: int) -> DynamicOperator:
+    return dynamic(lambda m: ops.matmul(m, 8, 4), points)
+
+
+def test_the_next_larger_size_comes_first_and_smaller_ones_last() -> None:
+    assert in_order_for(20, (1, 16, 64, 256)) == [64, 256, 16, 1]
+    assert in_order_for(300, (1, 16, 64, 256)) == [256, 64, 16, 1]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_the_size_is_that_of_the_dimension_that_changes(size: int) -> None:
+    assert tokens(4, 16).size_of([torch.empty(size, 4), torch.empty(4, 8)]) == size
+    heads = dynamic(lambda m: ops.softmax(8 * m, 32), (2, 4))
+    assert heads.size_of([torch.empty(8 * size, 32)]) == size
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ([torch.empty(12, 32)], r"dimension 0 of x is 12; expected 8 · size \+ 0"),
+        ([torch.empty(32)], r"expected 1 tensors, as x\[32, 32\] at 4"),
+        ([], "expected 1 tensors"),
+        ([torch.empty(0, 32)], "dimension 0 of x is 0"),
+    ],
+)
+def test_tensors_of_no_size_are_refused(tensors: list[torch.Tensor], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        dynamic(lambda m: ops.softmax(8 * m, 32), (2, 4)).size_of(tensors)
+
+
+def powers(m: int) -> Workload:
+    return ops.softmax(m * m, 32)
+
+
+@pytest.mark.parametrize(
+    ("of_size", "points", "message"),
+    [
+        (powers, (4,), "two sizes at least"),
+        (powers, (4, 4), "two sizes at least"),
+        (powers, (0, 4), "size 0; expected a number from 1"),
+        (powers, (1, 2, 4), "1 at 1, 4 at 2, 16 at 4; expected one that grows evenly"),
+        (lambda m: ops.softmax(4, 32), (1, 2), "no dimension of an input changes"),
+        (lambda m: m, (1, 2), "returned 1; expected an operator"),
+    ],
+)
+def test_what_has_no_size_is_refused(of_size: object, points: tuple[int, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        dynamic(of_size, points)  # type: ignore[arg-type]
+
+
+def test_sizes_between_the_points_belong_to_the_workloads() -> None:
+    operator = tokens(4, 16).with_between([8])
+    assert operator.sizes == (4, 8, 16)
+    assert [w.outputs[0].shape[0] for w in operator.workloads] == [4, 8, 16]
+    assert operator.latency_s({w.key: 1.0 for w in operator.workloads}) == 3.0
