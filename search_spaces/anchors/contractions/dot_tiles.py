@@ -174,8 +174,9 @@ class DotTile:
 
     @property
     def parted(self) -> bool:
-        """True if iterations at the ends of a range have a loop of their own, beside that of those between, without a
-        mask: where one loop is all of a program's.
+        """True if iterations at the ends of a range have loops of their own, and those between have one without a mask.
+
+        That is where one loop is all of a program's.
         """
         return len(self._loops) == 1 and not self.reduced.in_one_loop and self.values["grid"] in (ONE_TILE, PERSISTENT)
 
