@@ -43,7 +43,7 @@ class Product:
 
     @property
     def read(self) -> tuple[Access, ...]:
-        """The reads of both operands."""
+        """The elements that its operands read."""
         return (*accesses(self.a), *accesses(self.b))
 
 
