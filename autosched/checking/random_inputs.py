@@ -50,6 +50,11 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
     return made
 
 
+def telling_seeds(workload: Workload, seed: int) -> Sequence[int]:
+    """This seed and others, whose data are together of every kind: those of segments differ most."""
+    return random_segments.seeds_of_all_ways(seed) if segmented(workload) else (seed,)
+
+
 def empty(tensor: TensorSpec, device: str | torch.device) -> torch.Tensor:
     """Memory for a tensor of a workload, with its strides and element type; its elements are not set."""
     return torch.empty_strided(tensor.shape, tensor.effective_strides, dtype=torch_dtype(tensor.dtype), device=device)

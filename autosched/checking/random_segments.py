@@ -6,7 +6,8 @@
     2           one segment with everything  [0, 0, 100, 100]                   one expert, one sequence
     3           equal segments               [25, 50, 75, 100]                  sequences of one length
 
-Segments may be empty. Those who draw several inputs for one axis with one seed get the same cuts.
+The first three are the histograms that workloads are timed with, in the order of `HISTOGRAMS`. Segments may be empty.
+Those who draw several inputs for one axis with one seed get the same cuts.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ import torch
 
 # Exponent of uniform numbers whose cuts leave most positions to a few segments.
 _SKEW = 0.25
+
+
+def seeds_of_all_ways(seed: int) -> range:
+    """Seeds from this one on that divide in each way once."""
+    return range(seed, seed + len(_WAYS))
 
 
 def drawn(count: int, positions: int, seed: int) -> torch.Tensor:

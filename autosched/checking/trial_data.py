@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -30,6 +31,7 @@ from autosched.checking.correctness import (
     worst,
 )
 from autosched.checking.guarded_memory import PAGE_BYTES, PATTERNS, GuardedInputs, GuardedOutput, GuardedTensor
+from autosched.checking.histograms import timed_ends
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine.element_types import as_integers
 from search_spaces import Workload
@@ -64,6 +66,7 @@ class TrialData:
             for t, e, shift in zip(workload.outputs, expectations, shifts[len(originals) :], strict=True)
         )
         self._workload = workload
+        self._timed_ends = timed_ends(workload)
         self._expectations = tuple(expectations)
         self._bands = [band for guarded in (*self.inputs.guarded, *self.outputs) for band in guarded.bands]
         self._surroundings = self._copy_bands()
@@ -97,6 +100,19 @@ class TrialData:
         tensors = self.inputs.tensors
         inputs = (tensors[n] for n in self._workload.canonical.inputs)
         return [*inputs, *(output.tensor for output in self.outputs)]
+
+    @contextmanager
+    def as_timed(self) -> Iterator[bool]:
+        """Within the block the ends of segments are those for timing; true if there are any.
+
+        What kernels compute meanwhile is not to be judged. After an error the inputs are to be restored.
+        """
+        held = {number: self.inputs.tensors[number].clone() for number in self._timed_ends}
+        for number, ends in self._timed_ends.items():
+            self.inputs.tensors[number].copy_(ends)
+        yield bool(held)
+        for number, ends in held.items():
+            self.inputs.tensors[number].copy_(ends)
 
     @property
     def intact(self) -> bool:

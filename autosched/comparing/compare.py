@@ -14,6 +14,7 @@ import torch
 from autosched.backends.environment import environment
 from autosched.baselines.baselines import library_settings
 from autosched.baselines.names import USUAL_BASELINES, Baselines, split_baselines
+from autosched.checking.histograms import timed_ends
 from autosched.checking.random_inputs import random_inputs
 from autosched.comparing.agreement import why_disagrees
 from autosched.comparing.contenders import Contender, contenders
@@ -229,7 +230,10 @@ def compare_kernel(
 def _random_inputs(op: Workload | TracedFunction, device: torch.device) -> list[torch.Tensor]:
     if isinstance(op, TracedFunction):
         return random_arguments(op, _SEED, device)
-    return random_inputs(op, _SEED, device)
+    given = random_inputs(op, _SEED, device)
+    for number, ends in timed_ends(op).items():
+        given[number].copy_(ends)
+    return given
 
 
 def _precision(op: Workload | TracedFunction) -> LibraryPrecision:

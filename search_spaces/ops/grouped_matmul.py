@@ -25,6 +25,7 @@ def grouped_matmul(
     layout: str = "nn",
     ragged: str = "m",
     index_dtype: str = "int32",
+    histogram: str = "",
 ) -> Workload:
     """out[m, n] = A[m, k] @ B[g, k, n] of the group g that row m is in, accumulated in float32 and rounded once.
 
@@ -32,7 +33,9 @@ def grouped_matmul(
     `torch._grouped_mm` has it. Rows behind the last end are 0. Inputs in order: a, b, ends of shape (groups,), sorted.
 
     `ragged`: "m" as above; "k" cuts the k of A[m, k] and B[k, n] instead, and out[g, m, n] is the product within each
-    group. `layout`: how A and the matrices of B are stored, "n" as written above, "t" transposed.
+    group. `layout`: how A and the matrices of B are stored, "n" as written above, "t" transposed. `histogram`:
+    the groups' sizes that it is timed with, by uniformly drawn ends ("uniform", the default), "skewed", where a few
+    groups have most rows, or "one_hot", where one has all.
 
     Raises:
         InputError: a size, type or layout is not allowed.
@@ -55,7 +58,7 @@ def grouped_matmul(
         inputs=(
             Tensor("a", tuple(sizes[x] for x in stored_a), dtype),
             Tensor("b", tuple(sizes[x] for x in outer + stored_b), dtype),
-            Tensor("ends", (groups,), index_dtype),
+            Tensor("ends", (groups,), index_dtype, histogram=histogram),
         ),
         stages=stages,
         arguments=(
@@ -67,6 +70,7 @@ def grouped_matmul(
             ("layout", layout),
             ("ragged", ragged),
             ("index_dtype", index_dtype),
+            ("histogram", histogram),
         ),
     )
 

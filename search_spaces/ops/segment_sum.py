@@ -10,11 +10,18 @@ from search_spaces.workloads.segments import where_in_segment
 from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor, Workload
 
 
-def segment_sum(rows: int, columns: int, segments: int, dtype: str = "float32", index_dtype: str = "int64") -> Workload:
+def segment_sum(
+    rows: int,
+    columns: int,
+    segments: int,
+    dtype: str = "float32",
+    index_dtype: str = "int64",
+    histogram: str = "",
+) -> Workload:
     """out[g, c] = sum over t of x[t, c] with offsets[g] <= t < offsets[g + 1], in float32.
 
     Inputs x of shape (rows, columns) and offsets of shape (segments + 1,), which are sorted; rows of no segment are
-    left out.
+    left out. `histogram`: as of `grouped_matmul`.
 
     Raises:
         InputError: a size or type is not allowed.
@@ -25,7 +32,10 @@ def segment_sum(rows: int, columns: int, segments: int, dtype: str = "float32", 
     x = where_in_segment("offsets", "g", "t", Access("x", (axis_index("t"), axis_index("c"))))
     return Workload(
         name="segment_sum",
-        inputs=(Tensor("x", (rows, columns), dtype), Tensor("offsets", (segments + 1,), index_dtype)),
+        inputs=(
+            Tensor("x", (rows, columns), dtype),
+            Tensor("offsets", (segments + 1,), index_dtype, histogram=histogram),
+        ),
         stages=(Stage("out", (g, c), x, Reduction("sum", (t,)), dtype=dtype),),
         arguments=(
             ("rows", rows),
@@ -33,5 +43,6 @@ def segment_sum(rows: int, columns: int, segments: int, dtype: str = "float32", 
             ("segments", segments),
             ("dtype", dtype),
             ("index_dtype", index_dtype),
+            ("histogram", histogram),
         ),
     )

@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from search_spaces.errors import InputError
-from search_spaces.workloads.dtypes import dtype, is_float, range_of, round_to
+from search_spaces.errors import InputError, unknown_name
+from search_spaces.workloads.dtypes import dtype, is_float, is_integer, range_of, round_to
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.walking import accesses, flops, inlined_depth, variables
@@ -40,6 +40,11 @@ class Axis:
     extent: int
 
 
+# Distributions of the positions of an axis over its segments, with which a workload is timed: by ends drawn uniformly;
+# most in a few segments; all in one.
+HISTOGRAMS = ("uniform", "skewed", "one_hot")
+
+
 @dataclass(frozen=True)
 class Tensor:
     """An input: dense and row-major, or with `strides`, elements from one index to the next in every dimension.
@@ -47,6 +52,7 @@ class Tensor:
     A stride of 0 places a whole dimension in the same memory: one matrix shared by a batch. Otherwise no two elements
     may share memory. Strides implied by the shape become None, so that equal layouts are equal tensors. The values of a
     `constant` are the same at every call, as those of weights are: a kernel may store them in another layout once.
+    `histogram`: for the ends of segments, the distribution that they are timed with; "uniform" becomes "".
     """
 
     name: str
@@ -54,13 +60,27 @@ class Tensor:
     dtype: str
     strides: tuple[int, ...] | None = None
     constant: bool = False
+    histogram: str = ""
 
     def __post_init__(self) -> None:
         check_shape(self.name, self.shape)
         dtype(self.dtype)
+        self._check_histogram()
         if self.strides is not None:
             check_strides(self.name, self.shape, self.strides)
             object.__setattr__(self, "strides", declared_strides(self.shape, self.strides))
+
+    def _check_histogram(self) -> None:
+        """Complete the histogram; raise InputError if there is none of that name, or these are no ends of segments."""
+        if not self.histogram:
+            return
+        if self.histogram not in HISTOGRAMS:
+            raise unknown_name("histogram", self.histogram, HISTOGRAMS)
+        if len(self.shape) != 1 or not is_integer(self.dtype):
+            what = f"{self.name}{list(self.shape)} {self.dtype}"
+            raise InputError(f"histogram={self.histogram!r} of {what}; expected the ends of segments, 1-D integers")
+        if self.histogram == HISTOGRAMS[0]:
+            object.__setattr__(self, "histogram", "")
 
     @cached_property
     def effective_strides(self) -> tuple[int, ...]:

@@ -7,15 +7,16 @@ from typing import Any
 from search_spaces.parsed_json import array, members, text, whole
 from search_spaces.workloads.expressions import expression_json
 from search_spaces.workloads.scanned_stages import scan_from_json, scan_to_json
-from search_spaces.workloads.stages import Axis, Reduction, Stage, Tensor
+from search_spaces.workloads.stages import HISTOGRAMS, Axis, Reduction, Stage, Tensor
 
-# The last word on an input whose values stay the same.
+# The word on an input whose values stay the same. The last word is its histogram, if it has one.
 _CONSTANT = "constant"
 
 
 def input_to_json(tensor: Tensor) -> list[Any]:
     strides = [list(tensor.strides)] if tensor.strides else []
-    return [tensor.name, list(tensor.shape), tensor.dtype, *strides, *([_CONSTANT] if tensor.constant else [])]
+    words = [*([_CONSTANT] if tensor.constant else []), *([tensor.histogram] if tensor.histogram else [])]
+    return [tensor.name, list(tensor.shape), tensor.dtype, *strides, *words]
 
 
 def stage_to_json(stage: Stage) -> dict[str, Any]:
@@ -36,11 +37,13 @@ def _axes_to_json(axes: tuple[Axis, ...]) -> list[list[str | int]]:
 
 def input_from_json(data: object) -> Tensor:
     """Raises DataError, InputError."""
-    name, shape, element, *more = array(data, "input", (3, 4, 5))
+    name, shape, element, *more = array(data, "input", (3, 4, 5, 6))
+    histogram = str(more.pop()) if more and more[-1] in HISTOGRAMS else ""
     constant = more[-1:] == [_CONSTANT]
     strides = array(more[:-1] if constant else more, "strides", (0, 1))
     laid_out = whole_numbers(strides[0], "strides") if strides else None
-    return Tensor(text(name, "input name"), whole_numbers(shape, "shape"), text(element, "dtype"), laid_out, constant)
+    named, sizes = text(name, "input name"), whole_numbers(shape, "shape")
+    return Tensor(named, sizes, text(element, "dtype"), laid_out, constant, histogram)
 
 
 def stage_from_json(data: object) -> Stage:

@@ -303,11 +303,12 @@ class Workload:
         A workload that no operator constructed shows the shapes of the outputs, and the folded extents, stage by stage.
         """
         # A stride of 0 shares an operand, so it is shown.
-        given = [(k, v) for k, v in self.arguments if k not in ("dtype", "out_dtype")]
+        given = [(k, v) for k, v in self.arguments if k not in ("dtype", "out_dtype", "histogram")]
         shown = [f"{k}={v}" for k, v in given if v not in (None, "") and v is not False]
         read, made = self.inputs[0].dtype, " and ".join(dict.fromkeys(t.dtype for t in self.outputs))
         dtypes = made if read == made else f"{read} to {made}"
         made = f"{dtypes} as tf32" if self.precision == "tf32" else dtypes
+        made = " ".join([made, *dict.fromkeys(t.histogram for t in self.inputs if t.histogram)])
         return visible(" ".join([self.name, *(shown or self._sizes()), made]))
 
     def _sizes(self) -> tuple[str, ...]:

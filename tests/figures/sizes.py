@@ -1,9 +1,11 @@
 """One search for several sizes of a product, against each size alone in as many seconds: what both found, interleaved.
 
 python tests/figures/sizes.py FOLDER [--target cpu] [--seconds 60] [--points 1 16 …] [--n 4096 --k 4096 --experts 64]
+    [--histogram skewed]
 
-With --experts the product is grouped: rows of that many experts. Everything starts cold. "one for all" is the schedule
-of the largest point at all sizes. FOLDER keeps the logs; a second call goes on with them.
+With --experts the product is grouped: rows of that many experts, distributed as --histogram says. Everything starts
+cold. "one for all" is the schedule of the largest point at all sizes. FOLDER keeps the logs; a second call goes on with
+them.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from autosched.machine import devices
 from autosched.measuring.session import local_measurer
 from autosched.replaying.measured_sizes import lent
 from search_spaces import Schedule, Target, Workload, ops
+from search_spaces.workloads.stages import HISTOGRAMS
 from tuning_logs.intervals import paired_ratio
 from tuning_logs.text import duration_text, table_lines
 
@@ -57,6 +60,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=4096)
     parser.add_argument("--k", type=int, default=4096)
     parser.add_argument("--experts", type=int, default=0)
+    parser.add_argument("--histogram", default="", choices=("", *HISTOGRAMS))
     parser.add_argument("--dtype", default="bfloat16")
     given = parser.parse_args()
     target = devices.resolve(given.target)
@@ -64,7 +68,7 @@ def main() -> None:
 
     def of_size(m: int) -> Workload:
         if given.experts:
-            return ops.grouped_matmul(given.experts, m, given.n, given.k, given.dtype)
+            return ops.grouped_matmul(given.experts, m, given.n, given.k, given.dtype, histogram=given.histogram)
         return ops.matmul(m, given.n, given.k, dtype=given.dtype)
 
     operator: DynamicOperator = autosched.dynamic(of_size, given.points)

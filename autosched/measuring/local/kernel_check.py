@@ -13,6 +13,7 @@ import torch
 
 from autosched.backends.backend import Launcher
 from autosched.checking.guarded_memory import BAND_BYTES, same_bits
+from autosched.checking.random_inputs import telling_seeds
 from autosched.checking.trial_data import Failed, TrialData
 from autosched.machine import memory
 from autosched.machine.deadline import Deadline
@@ -169,22 +170,26 @@ def _copied(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
 
 
 def check_once(workload: Workload, device: torch.device, launcher: Launcher, seed: int) -> float:
-    """Check a loaded kernel in this process, on its own data; the largest error as a fraction of the tolerance.
+    """Check a loaded kernel in this process, on its own data of every kind; the largest error as a fraction of the
+    tolerance.
 
     Raises:
         Failed: the kernel is not right, or did not run to its end.
         RuntimeError: the data does not fit in memory.
     """
     check = KernelCheck(workload, device)
-    check.prepare(seed)
 
     def run() -> None:
         launcher(check.data.operands)
 
-    with failing_as("run_error"):
-        error = check.first(run)
-        check.run_poisoned(run)
-        return max(error, check.last())
+    worst = 0.0
+    for each in telling_seeds(workload, seed):
+        check.prepare(each)
+        with failing_as("run_error"):
+            error = check.first(run)
+            check.run_poisoned(run)
+            worst = max(worst, error, check.last())
+    return worst
 
 
 @contextmanager

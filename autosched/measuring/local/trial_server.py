@@ -15,7 +15,7 @@ import torch
 
 from autosched.backends.backend import Backend, Launcher, load
 from autosched.baselines.baselines import library_call, library_settings
-from autosched.checking.random_inputs import empty
+from autosched.checking.random_inputs import empty, telling_seeds
 from autosched.checking.trial_data import Failed
 from autosched.machine import memory
 from autosched.machine.deadline import Deadline
@@ -202,8 +202,11 @@ class Workbench:
         prepared = run.prepared()
         self._check.data.poison()
         start = time.perf_counter()
-        latencies, timing = self._latencies(prepared, best_s)
+        with self._check.data.as_timed() as on_other_data:
+            latencies, timing = self._latencies(prepared, best_s)
         timing_s = time.perf_counter() - start
+        if on_other_data:
+            self._check.run_poisoned(prepared)
         max_error = max(max_error, self._check.last())
         slowdown = self._timer.slowdown
         return Measurement("ok", latencies, max_error=max_error, slowdown=slowdown, timing=timing, timing_s=timing_s)
@@ -240,7 +243,8 @@ class Workbench:
                     share = rounds * (place + 1) // placements - rounds * place // placements
                     library = self._library() if contest.library else {}
                     least, part = min(share, LEAST_ROUNDS // placements), deadline.part(1 / (placements - place))
-                    found = interleaved({**placed, **library}, share, self._timer, part, least)
+                    with self._check.data.as_timed():
+                        found = interleaved({**placed, **library}, share, self._timer, part, least)
                     begun_by += [number % len(found) for number in range(len(found["0"]))]
                     for name, latencies in found.items():
                         taken[name] += latencies
@@ -255,10 +259,14 @@ class Workbench:
         return 1 if limited else _PLACEMENTS
 
     def examination(self, examination: Examination) -> Results | Outcome:
-        """The kernel's results on the present inputs, checked, and compared over several runs."""
+        """The kernel's results on the present inputs, checked, and compared over several runs; then on other kinds."""
         try:
             with self._loaded(examination.trial) as run, failing_as("run_error"):
-                return self._check.examine(run, _EXAMINED_RUNS, Deadline.after(_EXAMINATION_S))
+                results = self._check.examine(run, _EXAMINED_RUNS, Deadline.after(_EXAMINATION_S))
+                for seed in telling_seeds(self.task.workload, results.seed)[1:]:
+                    self._check.prepare(seed)
+                    self._check.first(run)
+                return results
         except Failed as failure:
             found = Measurement(failure.status, detail=str(failure), max_error=failure.max_error)
             facts = examination.trial.compiled.facts
@@ -270,7 +278,8 @@ class Workbench:
             call = self._library().get(_LIBRARY)
             if call is None:
                 return None
-            latency_s = statistics.median(self._timer.sample([call] * self._repeats.least))
+            with self._check.data.as_timed():
+                latency_s = statistics.median(self._timer.sample([call] * self._repeats.least))
             return latency_s / self._timer.slowdown
 
     def _library(self) -> dict[str, Run]:

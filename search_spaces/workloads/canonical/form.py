@@ -78,14 +78,16 @@ def canonical(
     shapes = form.read | {t.name: (t.span,) for t in inputs if t.name not in form.read}
     names = [t.name for t in inputs]
     order = tuple(names.index(name) for name in shapes)
-    # "constant" is written only where it applies: keys of older versions stay valid.
-    memory: list[_Data] = [
-        [inputs[n].dtype, inputs[n].span, *(["constant"] if inputs[n].constant else [])] for n in order
-    ]
+    memory: list[_Data] = [[inputs[n].dtype, inputs[n].span, *_words(inputs[n])] for n in order]
     # The last lines are those of the outputs.
     several = [len(outputs)] if len(outputs) > 1 else []
     key = digest(json.dumps([precision, memory, lines, *several]))[:_KEY_DIGITS]
     return Canonical(key, " ".join(sorted(form.kinds)), order, (form.loop, *shapes.values()), memory, lines)
+
+
+def _words(tensor: Tensor) -> list[_Data]:
+    """ "constant", and a histogram, only where they apply: keys of older versions stay valid."""
+    return [*(["constant"] if tensor.constant else []), *([tensor.histogram] if tensor.histogram else [])]
 
 
 def _folding(stage: Stage) -> Stage:

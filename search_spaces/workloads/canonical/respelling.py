@@ -60,8 +60,8 @@ class _Dimension:
 
 
 def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Spelling:
-    """The workload of a form: element type and span of every input, and "constant" for some; its stages, and the number
-    of outputs among them.
+    """The workload of a form: element type and span of every input, for some "constant" and a histogram; its stages,
+    and the number of outputs among them.
 
     Raises:
         UnspellableError: no workload has this form and names all of its dimensions.
@@ -76,7 +76,7 @@ def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Sp
             line.own, line.strides = {f"{line.name}_0": 1}, {f"{line.name}_0": 1}
     split_axes(parsed)
     tensors = {f"in{n}": (dtype, span) for n, (dtype, span, *_) in enumerate(memory)}
-    constants = {f"in{n}" for n, (_, _, *said) in enumerate(memory) if said}
+    words = {f"in{n}": said for n, (_, _, *said) in enumerate(memory)}
     reads, tables = _reads(parsed.values(), tensors)
     dimensions = {name: _dimensions(name, reads[name], tables[name]) for name in tensors}
     dimensions |= {line.name: [_Dimension(line.strides[x], n) for x, n in line.own.items()] for line in parsed.values()}
@@ -84,11 +84,17 @@ def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Sp
     indexed = [_indexed(line, dimensions, tensors) for line in order]
     at = _indices(indexed)
     made = (_tensor(name, *tensors[name], dimensions[name], at.get(name, ())) for name in tensors)
-    inputs = tuple(replace(t, constant=t.name in constants) for t in made)
+    inputs = tuple(_said(t, words[t.name]) for t in made)
     stored = names[first:]
     called = axis_names(indexed, stored, {x.name: _scanned_together(x.name, parsed) for x in order if x.scan})
     done = tuple(_named(stage, called, parsed) for stage in indexed)
     return Spelling(inputs, done, stored, tuple(tuple(parsed[name].strides.values()) for name in stored))
+
+
+def _said(tensor: Tensor, words: Sequence[str]) -> Tensor:
+    """An input of which these words are said."""
+    histogram = next((word for word in words if word != "constant"), "")
+    return replace(tensor, constant="constant" in words, histogram=histogram)
 
 
 def _reads(
