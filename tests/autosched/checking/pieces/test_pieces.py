@@ -32,6 +32,7 @@ def test_pieces_are_what_the_whole_is(workload, monkeypatch) -> None:
     inputs = random_inputs(workload, seed=0)
     whole, errors = evaluate(workload, inputs), rounding_error(workload, inputs)
     monkeypatch.setattr(pieces, "_LARGEST", 500)
+    monkeypatch.setattr(pieces, "_LARGEST_WITHIN", 500)
     found = pieces.pieces_of(workload, inputs, evaluate)
     assert found is not None
     assert len(found.parts) > 1
