@@ -27,6 +27,7 @@ from search_spaces.ops.rmsnorm import rmsnorm
 from search_spaces.ops.row_sum import row_sum
 from search_spaces.ops.segment_sum import segment_sum
 from search_spaces.ops.softmax import softmax
+from search_spaces.ops.varlen_attention import varlen_attention
 from search_spaces.workloads.workload import Scalar, Workload
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "row_sum",
     "segment_sum",
     "softmax",
+    "varlen_attention",
 ]
 
 CONSTRUCTORS: dict[str, Callable[..., Workload]] = {

@@ -46,6 +46,10 @@ ARGUMENTS: dict[str, tuple[dict[str, str], ...]] = {
         {"rows": "64", "columns": "32", "segments": "1", "index_dtype": "int32"},
     ),
     "softmax": ({"rows": "9", "columns": "301"}, {"rows": "16", "columns": "64"}),
+    "varlen_attention": (
+        {"rows": "29", "heads": "3", "size": "5", "sequences": "4", "dtype": "float32", "causal": "yes"},
+        {"rows": "64", "heads": "2", "size": "16", "sequences": "2", "dtype": "float32"},
+    ),
 }
 # What each of these must move: elements of 4 bytes of the inputs and of the output, counted by hand.
 ELEMENTS: dict[str, tuple[int, ...]] = {
@@ -60,6 +64,7 @@ ELEMENTS: dict[str, tuple[int, ...]] = {
     "row_sum": (11 * 3001 + 11, 4 * 1024 + 4),
     "segment_sum": (101 * 7 + 7 + 6 * 7, 64 * 32 + 2 + 32),
     "softmax": (9 * 301 + 9 * 301, 16 * 64 + 16 * 64),
+    "varlen_attention": (4 * 29 * 3 * 5 + 5, 4 * 64 * 2 * 16 + 3),
 }
 CASES = [(name, number) for name in ARGUMENTS for number in range(len(ARGUMENTS[name]))]
 
@@ -92,6 +97,13 @@ def in_pytorch(name: str, w: Workload, x: list[torch.Tensor]) -> torch.Tensor:
             return F.gelu(x[0], approximate="tanh")
         case "pointwise":
             return F.relu(F.silu(x[0] + x[1]) * x[2])
+        case "varlen_attention":
+            # Rows before the first sequence are one, too.
+            cuts = [slice(a, b) for a, b in pairwise([0, *x[3].tolist()]) if a < b]
+            heads = [[t[cut].transpose(0, 1) for t in x[:3]] for cut in cuts]
+            return torch.cat(
+                [F.scaled_dot_product_attention(*each, is_causal=bool(given["causal"])) for each in heads], 1
+            ).transpose(0, 1)
         case "segment_sum":
             return torch.stack([x[0][a:b].sum(0) for a, b in pairwise(x[1].tolist())])
         case "grouped_matmul" if given["ragged"] == "k":

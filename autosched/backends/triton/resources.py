@@ -85,7 +85,8 @@ def _dot_bytes(
         staged = staged_bytes(kernel.body, lambda loop: _staged_bytes(loop, tiles, stages, read))
         staged += held_bytes(kernel.body, tiles, read)
     else:
-        staged = sum(_staged_bytes(s, tiles, stages, read) for s in body if isinstance(s, For))
+        # Of loops one after the other, each has the memory of those before it.
+        staged = max((_staged_bytes(s, tiles, stages, read) for s in body if isinstance(s, For)), default=0)
     # A flattened loop loads the operands of the next tile while this one is stored; others wait, except for copies.
     flat = kernel.grid.walked and any(s.flatten for s in body if isinstance(s, For))
     copied = kernel.grid.walked and any(isinstance(s, Store) and s.via == "descriptor" for s in body)

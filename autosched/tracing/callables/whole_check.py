@@ -39,7 +39,7 @@ from autosched.tracing.callables.random_arguments import (
 )
 from autosched.tracing.capture.result_tree import flattened
 from autosched.tracing.fusion.regions import below
-from autosched.tracing.values.values import Fallback, Value
+from autosched.tracing.values.values import Fallback, Gathered, Value
 from search_spaces import AutoschedError, InputError, Target
 
 _SEED = 0
@@ -279,8 +279,13 @@ def epsilon_of(parts: Sequence[TracedFunction]) -> float:
 
 
 def _needed_bytes(claim: Claim) -> int:
-    """Bytes of PyTorch's live float64 tensors and the kernels' tensors: with a gradient all of them at once."""
-    counts = [math.prod(v.shape) for v in _values(claim.parts) if min(v.shape, default=0) >= 0]
+    """Bytes of PyTorch's live float64 tensors and the kernels' tensors: with a gradient all of them at once.
+
+    Grouped products look up a matrix for each row, which PyTorch does not store. A GPU says so if it is stored after all
+    and does not fit; a CPU ends the process.
+    """
+    found = (v for v in _values(claim.parts) if not (isinstance(v, Gathered) and claim.device.type == "cuda"))
+    counts = [math.prod(v.shape) for v in found if min(v.shape, default=0) >= 0]
     own = sum(v.bytes for part in claim.parts for v in (*part.arguments, *part.made))
     ends = sum(math.prod(v.shape) for part in claim.parts for v in (*part.arguments, *part.results) if v.readable)
     live = sum(counts) if any(claim.required) else _LIVE * max(counts, default=0)

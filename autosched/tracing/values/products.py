@@ -11,7 +11,7 @@ from dataclasses import replace
 from autosched.tracing.values.pulled import NotOneKernelError, Pulled, Pulling, axes_in
 from autosched.tracing.values.reads import at_its_axes
 from autosched.tracing.values.tensor_reads import base_of
-from autosched.tracing.values.values import Index, Pointwise, Product, Value, View
+from autosched.tracing.values.values import Gathered, Index, Pointwise, Product, Value, View
 from search_spaces import Reduction, Stage
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
@@ -168,6 +168,10 @@ def _repeats_a_table(pulled: Pulled, factor: Expression) -> bool:
 def _missing(pulled: Pulled, factor: Value) -> Value:
     """The value to store for a product: the base of a view or copy, or the factor itself."""
     base = base_of(factor, pulled.stored)
+    if isinstance(base, Gathered) and base.elements > base.table.elements:
+        # What has fewer elements, of which the product then reads any.
+        table = base_of(base.table, pulled.stored)
+        return base.table if table in pulled.stored else table
     copied = base
     while isinstance(copied, Pointwise) and copied not in pulled.stored and copied.is_copy:
         copied = base_of(copied.arguments[0], pulled.stored)

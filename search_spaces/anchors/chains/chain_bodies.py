@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from search_spaces.anchors.chains.chain_iterations import Iteration, Results
 from search_spaces.anchors.chains.chain_program import ChainProgram
-from search_spaces.anchors.chains.loop_parts import LoopPart, parts_of
 from search_spaces.anchors.chains.masked_loops import Marks
+from search_spaces.anchors.loops.loop_parts import LoopPart, parts_of
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import (
     For,
@@ -46,7 +46,7 @@ def fold_by_loop(program: ChainProgram) -> list[Statement]:
     body += [program.moved(s, "rows_load", program.chain.row_tensors) for s in before.body]
     known = {f"{name} before": tile for name, tile in program.running.items()}
     marks = Marks.of(program, before)
-    parts = parts_of(program.chain, marks.mask, marks.place, f"{marks.ending}.0", program.tile.even)
+    parts = parts_of(program.chain.c, marks.mask, marks.place, f"{marks.ending}.0", program.tile.even)
     body += marks.body
     # Overlapped dots need an iteration to begin with; a boundary has one where whole tiles may have none.
     for part in _boundaries_first(parts) if program.tile.values.flag("overlap") else parts:

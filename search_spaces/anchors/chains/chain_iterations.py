@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.anchors.chains.chain_program import ChainProgram, inside
-from search_spaces.anchors.chains.loop_parts import LoopPart
 from search_spaces.anchors.contractions.dot_tiles import precision_of
+from search_spaces.anchors.loops.loop_parts import LoopPart
 from search_spaces.anchors.rows.moving import Added
 from search_spaces.anchors.rows.row_parts import folded_in, spread
 from search_spaces.programs.lowering import Emitter, start_of

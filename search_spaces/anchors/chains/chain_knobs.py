@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from search_spaces.anchors.chains.chain_mask import mask_of
 from search_spaces.anchors.chains.chain_tiles import ChainTile
-from search_spaces.anchors.chains.loop_parts import mask_of
 from search_spaces.anchors.chains.masked_loops import skips
 from search_spaces.anchors.chains.specialized_loops import is_specialized, specialized_starts
 from search_spaces.anchors.contractions.dot_knobs import least_tile

@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from search_spaces.anchors.chains.chain_mask import mask_of
 from search_spaces.anchors.chains.chain_tiles import ChainTile
-from search_spaces.anchors.chains.loop_parts import Mask, mask_of
+from search_spaces.anchors.loops.loop_parts import Mask
 from search_spaces.anchors.rows.moving import MovingFolds, Running
 from search_spaces.anchors.rows.row_parts import folded_in
 from search_spaces.programs.lowering import Emitter

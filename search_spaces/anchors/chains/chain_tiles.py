@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from search_spaces.anchors.chains.loop_parts import mask_of
+from search_spaces.anchors.chains.chain_mask import mask_of
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import start_of
 from search_spaces.programs.tiles import Slice, Tile

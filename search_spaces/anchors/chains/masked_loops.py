@@ -24,8 +24,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from search_spaces.anchors.chains.chain_mask import mask_of
 from search_spaces.anchors.chains.chain_program import ChainProgram
-from search_spaces.anchors.chains.loop_parts import Mask, mask_of
+from search_spaces.anchors.loops.loop_parts import Mask
 from search_spaces.anchors.loops.range_ends import bound
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.loops.skipping import is_skipping, skipping

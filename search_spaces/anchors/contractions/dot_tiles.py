@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Literal
 
 from search_spaces.anchors.contractions.class_tiles import ClassTiles, class_tiles
@@ -21,7 +21,9 @@ from search_spaces.anchors.contractions.joined_tiles import joined, places_of, v
 from search_spaces.anchors.contractions.operand_tiles import LOADS, Iteration, Operands, iteration_of
 from search_spaces.anchors.contractions.output_tiles import OutputTile
 from search_spaces.anchors.loops.contributions import Guards, ranges
-from search_spaces.anchors.loops.range_ends import bound, useful_within
+from search_spaces.anchors.loops.loop_parts import LoopPart, Mask, parts_of
+from search_spaces.anchors.loops.range_ends import bound
+from search_spaces.decisions.programs.persistence import ONE_TILE, PERSISTENT
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.halos import HALO, halo_of
 from search_spaces.programs.lowering import Emitter, start_of
@@ -145,27 +147,45 @@ class DotTile:
         number = start_of(("k.0", size), *parts) if variable == "k.0" else start_of()
         digits = Digits(number, reduced.digits) if reduced.in_one_loop else None
         start = start_of((reduced.digits[-1][0], reduced.sides[reduced.tiled.name])) if digits else number
-        iteration = self._iteration(operands, names, start, beyond=not peeled)
-        bound = Bound(number, reduced.count if digits else reduced.positions) if self.uneven else None
-        ends, useful = self._useful(variable, self.place(start), names)
-        loop = For(variable, extent - peeled, iteration.body, bound=bound, useful=useful, digits=digits)
-        body: tuple[Statement, ...] = (loop,)
-        for around, positions in reversed(loops[:-1]):
-            body = (For(around, positions, body),)
-        whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *ends, *iteration.before, *body]
+        whole, ends = self._bound_ranges(names)
+        mask, place = mask_of(self.form), {**self.place(start), **ends}
+        loop = For(
+            variable,
+            extent - peeled,
+            (),
+            bound=Bound(number, reduced.count if digits else reduced.positions) if self.uneven else None,
+            useful=mask.useful(place, variable),
+            digits=digits,
+        )
+        whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *whole]
+        for part in parts_of(reduced.tiled, mask, place, variable, even=True) if self.parted else (LoopPart(),):
+            # Between the ends of a range nothing is beyond that of the axis.
+            within = any(form.step(reduced.tiled.name) < 0 for form in ranges(part.known))
+            taken = operands.changed(partial(mask.unmasked, known=part.known))
+            iteration = self._iteration(taken, names, start, beyond=not peeled and not within)
+            body: tuple[Statement, ...] = (replace(loop, body=iteration.body, until=part.until, since=part.since),)
+            for around, positions in reversed(loops[:-1]):
+                body = (For(around, positions, body),)
+            whole += [*iteration.before, *body]
         if peeled:
             iteration = self._iteration(operands, names, Affine(offset=(reduced.count - 1) * reduced.size), beyond=True)
             whole += [*iteration.before, *iteration.body]
         return whole
 
-    def _useful(
-        self, variable: str, place: Mapping[str, Slice], names: Names
-    ) -> tuple[list[Statement], tuple[Bound, ...]]:
-        """The iterations of a loop in which operands are not 0 by a range that is data; statements before the loop."""
-        guards, forms = ranges_of(self.form)
+    @property
+    def parted(self) -> bool:
+        """True if iterations at the ends of a range have loops of their own, and those between have one without a mask.
+
+        That is where one loop is all of a program's.
+        """
+        return len(self._loops) == 1 and not self.reduced.in_one_loop and self.values["grid"] in (ONE_TILE, PERSISTENT)
+
+    def _bound_ranges(self, names: Names) -> tuple[list[Statement], dict[str, Slice]]:
+        """Statements that bind the ends of ranges, and their place."""
+        mask = mask_of(self.form)
         emitter = Emitter(self.output.place, {t.name: t.dtype for t in self.workload.inputs}, names)
-        ends = bound(forms, guards.ends, emitter)
-        return emitter.body, useful_within(forms, {**place, **ends}, variable)
+        ends = bound(mask.forms, mask.guards.ends, emitter)
+        return emitter.body, ends
 
     def _of_halos(self, operands: Operands, names: Names) -> list[Statement]:
         """The same with the taps of all windows inside of the loop over blocks of channels."""
@@ -263,11 +283,11 @@ class DotTile:
 
 
 @lru_cache(256)
-def ranges_of(form: Contraction) -> tuple[Guards, frozenset[Affine]]:
-    """The ranges outside of which all products are 0 by a factor: the other one may be infinite."""
+def mask_of(form: Contraction) -> Mask:
+    """The ranges outside of which all products are 0 by a factor, whatever the other one is."""
     guards = Guards(Structure(form.workload, form.axes, form.reduced))
     sides = ((ranges(guards.equal(d.a, 0.0)), ranges(guards.equal(d.b, 0.0))) for d in form.dots)
-    return guards, frozenset.intersection(*(a | b for a, b in sides))
+    return Mask(guards, frozenset.intersection(*(a | b for a, b in sides)))
 
 
 def precision_of(workload: Workload) -> Literal["ieee", "tf32", "fast"]:

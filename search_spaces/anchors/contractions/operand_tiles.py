@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from search_spaces.anchors.contractions.class_tiles import place_of_windows
 from search_spaces.anchors.contractions.operand_copies import COPIED, OperandCopy, copied_operand
@@ -37,6 +37,11 @@ class Operands:
     sides: tuple[Mapping[Expression, Expression], Mapping[Expression, Expression]]
     dtypes: Mapping[str, str]
     copies: tuple[OperandCopy, ...]
+
+    def changed(self, change: Callable[[Expression], Expression]) -> Operands:
+        """The operands with a change of what is read for each."""
+        rows, columns = ({e: change(read) for e, read in side.items()} for side in self.sides)
+        return replace(self, sides=(rows, columns))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Iterations of a loop that have an effect: the points that folds gain nothing from, and ranges that are data.
+"""Iterations of loops that have an effect: points from which folds gain nothing, parts of loops, ranges that are data.
 
 Imported by the rooms of base programs; knows none of them.
 """

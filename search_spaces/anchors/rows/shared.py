@@ -13,8 +13,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from search_spaces.anchors.loops.range_ends import bound
 from search_spaces.anchors.rows.column_loop import ColumnLoop
-from search_spaces.anchors.rows.folds.running_folds import join_parts, reduce_part
+from search_spaces.anchors.rows.folds.running_folds import alike, join_parts, reduce_part
 from search_spaces.anchors.rows.folds.thread_parts import Accumulated
 from search_spaces.anchors.rows.reduced_rows import ReducedRows, is_split, shares_around
 from search_spaces.anchors.rows.row_parts import (
@@ -100,7 +101,7 @@ def shared_program(reduced: ReducedRows, values: Values) -> TileProgram:
     workload, structure = reduced.workload, reduced.structure
     loops = reduced.loops.when(values.flag("online"))
     parts = Parts(*reduced.streams(values))
-    folded = _FoldedParts(parts, reduced.accumulated(values))
+    folded = _FoldedParts(reduced, parts, reduced.accumulated(values))
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
     kernels = []
@@ -164,6 +165,7 @@ class Parts:
 class _FoldedParts:
     """The bodies of the kernels."""
 
+    reduced: ReducedRows
     parts: Parts
     by: Accumulated
 
@@ -173,16 +175,19 @@ class _FoldedParts:
 
     def partial(self, group: Group, before: Sequence[Group], early: list[Stage]) -> list[Statement]:
         """Kernel of one loop: fold this program's part of the rows, and write the outputs that are ready."""
-        names = self.parts.names
+        names, forms = self.parts.names, alike(self.reduced.ranges, group)
+        first = self.rows.emitter(None, names, {})
+        ends = bound(forms, self.reduced.guards.ends, first, tiled=self.reduced.on_gpu)
+        loop = replace(self.parts.loop, unchanged=forms, rows={**self.rows.place, **ends})
         body, known = self._joined(before, names)
-        loop = storing(self.parts.loop, self.rows, early, names) if early else self.parts.loop
+        loop = storing(loop, self.rows, early, names) if early else loop
         part, statistics = reduce_part(self.rows, loop, group, names, known, self.by)
         emitter = self.rows.emitter(None, names, known)
         where = self.parts.place(Slice(Affine.of(("s", 1))))
         for stage, statistic in zip(group.stages, statistics, strict=True):
             stored = spread(emitter, statistic, self.rows.sliced)
             emitter.body.append(Store(self.parts.name(PARTIAL, stage), where, stored.name))
-        return [*body, *part, *emitter.body]
+        return [*first.body, *body, *part, *emitter.body]
 
     def finish(self, loops: Sequence[Group], points: list[Stage], per_row: list[Stage]) -> list[Statement]:
         """The last kernel: join every reduction and write this program's part of the outputs; part 0 writes rows."""

@@ -4,6 +4,8 @@ Before:  for c0.0 in 64: s = dot(q, k_tile); …; acc += dot(p, v_tile)         
 After (skip=True):  marks = load kept[m0.0, 0 : +64]
                     for c0.0 in 64 where marks: the same, of the kept blocks
 
+If a mask is a range whose ends are data, a loop has the tiles between these instead, and needs no marks.
+
 Block-sparse attention, block masks (FlexAttention), `cu_seqlens` and key lengths where padding makes the mask.
 """
 

@@ -80,7 +80,9 @@ def test_every_schedule_computes_what_pytorch_does_whatever_the_cuts(name: str, 
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_triton_computes_the_same(triton_interpreter, name: str, seed: int) -> None:
     workload = WORKLOADS[name]
-    schedule = build(workload, H200).sample(np.random.default_rng(seed))
+    space, rng = build(workload, H200), np.random.default_rng(seed)
+    # Triton's interpreter has no atomic operations by descriptor.
+    schedule = next(s for s in (space.sample(rng) for _ in range(99)) if "partials=atomic" not in s.one_line)
     ordered = schedule.sketch == "segmented_contraction" or not seed
     inputs = with_cuts(workload, [0, 9, 9, 30, 48, 60, 61, 70] if ordered else [-3, 0, 17, 17, 40, 90, 2, 2**31 - 1])
     (expected,) = evaluate(workload, inputs)

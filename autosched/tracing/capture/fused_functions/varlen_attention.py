@@ -48,7 +48,7 @@ def parts_of_attention(
     """The result [rows, heads, size], the log-sum-exp [heads, rows], and a state of random numbers that none reads.
 
     `max_q`, `max_k`: the longest sequences, which the bounds imply; `num_splits`: how a library splits its work. Rows
-    of no sequence, and without a column, are 0. Keys in pages are left to PyTorch.
+    behind the last sequence, and without a column, are 0. Keys in pages are left to PyTorch.
     """
     if block_table is not None or cu_seq_k is None:
         return NotImplemented

@@ -23,7 +23,7 @@ from functools import partial
 
 from search_spaces.anchors.chains.cached.cached_pieces import is_in_pieces
 from search_spaces.anchors.chains.cached.cached_points import CachedPoints, runs_along
-from search_spaces.anchors.chains.loop_parts import mask_of
+from search_spaces.anchors.chains.chain_mask import mask_of
 from search_spaces.anchors.chains.masked_loops import conditions_along, skips
 from search_spaces.decisions.decision import Anchor, Decision, derived
 from search_spaces.decisions.loops.skipping import is_skipping

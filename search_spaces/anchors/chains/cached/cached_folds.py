@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from search_spaces.anchors.chains.cached.cached_pieces import Pieces
-from search_spaces.anchors.chains.loop_parts import mask_of
+from search_spaces.anchors.chains.chain_mask import mask_of
 from search_spaces.anchors.rows.row_parts import combine_operator, folded_in, identity, spread
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Fill, Load, Reduce, Statement, Store

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from search_spaces.anchors.chains.loop_parts import mask_of, ruled_out
+from search_spaces.anchors.chains.chain_mask import mask_of
 from search_spaces.anchors.chains.masked_loops import conditions_along, streamed_along
+from search_spaces.anchors.loops.loop_parts import ruled_out
 from search_spaces.decisions.loops.skipping import is_skipping
 from search_spaces.programs.lowering import Emitter, start_of
 from search_spaces.programs.statements import For, Load, Reduce, Statement, Store

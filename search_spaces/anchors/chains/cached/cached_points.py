@@ -18,7 +18,8 @@ from functools import cached_property
 
 from search_spaces.anchors.chains.cached.cached_folds import CachedFolds
 from search_spaces.anchors.chains.cached.cached_pieces import Pieces, is_in_pieces
-from search_spaces.anchors.chains.loop_parts import Mask, mask_of
+from search_spaces.anchors.chains.chain_mask import mask_of
+from search_spaces.anchors.loops.loop_parts import Mask
 from search_spaces.decisions.memory.packing import IN_PLACE, PANELS
 from search_spaces.programs.lowering import Emitter, slices_at, start_of
 from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Statement, Store, View

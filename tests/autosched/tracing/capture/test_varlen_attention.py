@@ -13,6 +13,7 @@ from autosched import trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 from autosched.tracing.capture.fused_functions.varlen_attention import parts_of_attention, rules
+from search_spaces import ops
 from untuned import untuned_kernels
 
 if not rules():
@@ -61,7 +62,7 @@ def test_keys_that_are_not_used_are_not_read() -> None:
     torch.testing.assert_close(got, each_alone(q, k, v, ROWS, COLUMNS, (-1, 0), used))
 
 
-def test_rows_of_no_sequence_are_zero() -> None:
+def test_rows_behind_the_last_sequence_are_zero() -> None:
     q, k, v = operands(ROWS, ROWS)
     before = ROWS.clamp(max=10)
     got, *_ = parts_of_attention(q, k, v, before, before, 20, 20)
@@ -78,6 +79,16 @@ def test_keys_in_pages_are_left_to_pytorch() -> None:
 def attended(q: Tensor, k: Tensor, v: Tensor, offsets: Tensor) -> Tensor:
     made: Tensor = varlen_attn(q, k, v, offsets, offsets, 6, 6, window_size=(-1, 0), enable_gqa=True)
     return made
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_traced_attention_is_the_operator(causal: bool) -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, offsets: Tensor) -> Tensor:
+        made: Tensor = varlen_attn(q, k, v, offsets, offsets, 6, 6, window_size=(-1, 0 if causal else -1))
+        return made
+
+    (workload,) = trace(function, *operands(ROWS, ROWS, dtype=torch.bfloat16), ROWS).workloads
+    assert workload.key == ops.varlen_attention(12, heads=2, size=8, sequences=4, causal=causal).key
 
 
 def test_it_is_one_kernel_of_the_bounds() -> None:

@@ -6,7 +6,7 @@
     for c.0 from there while c.0*64 <= m.0*128 + 127:             the boundary, with the mask
                                                                   and no more: nothing is seen there
 
-A set of positions is an affine form of the axes: the positions where it is not negative (`rows.contributions`). The
+A set of positions is an affine form of the axes: the positions where it is not negative (`contributions`). The
 end of the streamed axis is one more form, if a tile does not end with it.
 """
 
@@ -14,17 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
-from search_spaces.anchors.loops.contributions import Forms, Guards, Sign, conditions, positions, ranges
+from search_spaces.anchors.loops.contributions import Guards, Sign
 from search_spaces.anchors.loops.range_ends import useful_within
 from search_spaces.programs.lowering import largest_at
 from search_spaces.programs.tiles import Bound, Slice
-from search_spaces.structure.axes import Structure
-from search_spaces.structure.chains.chain import Chain
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal, call
+from search_spaces.workloads.expressions.expression import Apply, Expression, Integer, Literal, call
 from search_spaces.workloads.expressions.walking import rewritten
+from search_spaces.workloads.workload import Axis
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class LoopPart:
 
 @dataclass(frozen=True)
 class Mask:
-    """Positions where folds of a chain gain nothing: where one of the forms is negative, or a condition does not hold.
+    """Positions where folds gain nothing: where one of the forms is negative, or a condition does not hold.
 
     `ranged`: further forms, of ends that are data. `ends`: that is so of all positions beyond the end of the streamed
     axis. `online`: the forms for which that holds while points are folded, whatever becomes of rows without any;
@@ -137,39 +135,9 @@ def _denied(condition: Expression) -> Expression | None:
             return None
 
 
-@lru_cache(256)
-def mask_of(chain: Chain) -> Mask:
-    """Positions where no fold of the chain gains anything.
-
-    For a product these are the positions where its rows are 0: the other operand is not read there, so that an infinity
-    or NaN in it does not count.
-    """
-    structure = Structure(chain.workload, (*chain.batch, *chain.rows), chain.walked, chain.folds)
-    guards = Guards(structure)
-    forms = frozenset.intersection(*map(positions, _ruled_out(chain, guards)))
-    extents = {x.name: x.extent for x in (*chain.batch, *chain.rows, *chain.walked)}
-    beyond = (Affine.of((chain.c.name, -1), offset=chain.c.extent - 1) - form for form in forms)
-    read = all(isinstance(p.b, Access) for p in (*chain.inner, *chain.carried.values()))
-    ends = read and any(f.minimum(extents) >= 0 for f in beyond)
-    if chain.why_at_once:
-        return Mask(guards, forms, ends)
-    online = _ruled_out(chain, Guards(structure, online=True, ends=guards.ends))
-    own, ranged = (frozenset.intersection(*map(of, online)) for of in (positions, ranges))
-    return Mask(guards, forms, ends, own, frozenset.intersection(*map(conditions, online)), ranged)
-
-
-def _ruled_out(chain: Chain, guards: Guards) -> list[Forms]:
-    """Positions where each of the folds gains nothing."""
-    found: list[Forms] = []
-    for fold in chain.folds:
-        product = chain.carried.get(fold.name)
-        found.append(guards.unchanged(fold) if product is None else guards.equal(product.a, 0.0))
-    return found
-
-
-def parts_of(chain: Chain, mask: Mask, place: Mapping[str, Slice], variable: str, even: bool) -> tuple[LoopPart, ...]:
-    """The parts of a loop over a variable; `even`: tiles end where the streamed axis does."""
-    end = Affine.of((chain.c.name, -1), offset=chain.c.extent - 1)
+def parts_of(axis: Axis, mask: Mask, place: Mapping[str, Slice], variable: str, even: bool) -> tuple[LoopPart, ...]:
+    """The parts of a loop over a variable, which goes over an axis; `even`: tiles end where that does."""
+    end = Affine.of((axis.name, -1), offset=axis.extent - 1)
     forms = sorted({*mask.apart, *(() if even else (end,))}, key=str)
     steps = {f: dict(_smallest(f, place).terms).get(variable, 0) for f in forms}
     upper = [f for f in forms if steps[f] < 0]
