@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from autosched.backends.gpu.arguments import Arguments, arguments
 from autosched.backends.triton.printer import function_name
@@ -24,6 +25,10 @@ from fake_kernels import time_instantly
 from scheduled_tensors import given_back, seen, taken_by_name
 from search_spaces import TileProgram, Workload
 from search_spaces.programs.tile_program import Buffer
+
+# A busy machine is no failure.
+settings.register_profile("unhurried", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 _HERE = Path(__file__).parent
 # What a backend prints.

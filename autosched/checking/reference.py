@@ -44,7 +44,7 @@ def evaluate(
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
-    pieces = pieces_of(workload, inputs)
+    pieces = pieces_of(workload, inputs, evaluate)
     if pieces is not None:
         return joined([evaluate(part, read, dtype) for part, read in pieces.parts], pieces)
     return _run(workload, [held_exactly(x, dtype) for x in inputs], dtype)

@@ -23,7 +23,7 @@ from search_spaces.anchors.contractions.work_items import with_work_items
 from search_spaces.decisions.decision import Anchor, Decision, derived
 from search_spaces.decisions.programs.persistence import ONE_TILE, PERSISTENT
 from search_spaces.decisions.programs.specialization import COOPERATIVE, NONE
-from search_spaces.decisions.programs.work_items import LIST, WALK, work_items
+from search_spaces.decisions.programs.work_items import LIST, PROGRAM, work_items
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.tile_program import TileProgram
@@ -81,7 +81,7 @@ def _why_not_listed(values: Values) -> str | None:
 
 def _listed(start: Values) -> Values:
     """The start with a list of items where roles need it."""
-    return Values({**start, "items": WALK if start["specialize"] == NONE else LIST})
+    return Values({**start, "items": PROGRAM if start["specialize"] == NONE else LIST})
 
 
 def _restricted(decision: Decision, allowed: tuple[KnobValue, ...] | None) -> Decision:

@@ -43,7 +43,7 @@ class Product:
 
     @property
     def read(self) -> tuple[Access, ...]:
-        """What its operands read."""
+        """The elements that its operands read."""
         return (*accesses(self.a), *accesses(self.b))
 
 

@@ -106,8 +106,11 @@ def _is_only(axes: tuple[Axis, ...], name: str) -> bool:
 def _tables(workload: Workload, segment: Segment) -> dict[str, Table]:
     """The tensors that are looked up, if all are tables of floating-point numbers; otherwise none."""
     inputs, found = {t.name: t for t in workload.inputs}, dict[str, Table]()
+    looked_up = [g for s in workload.stages for g in gathers(s.expression)]
+    by_segment = [g for g in looked_up if any(map(segments, g.looked_up))]
     read = {a.tensor for s in workload.stages for a in accesses(s.expression)}
-    for gather in (g for s in workload.stages for g in gathers(s.expression)):
+    read |= {g.tensor for g in looked_up if g not in by_segment}
+    for gather in by_segment:
         table = _table(gather, inputs[gather.tensor], segment)
         if table is None or gather.tensor in read or found.setdefault(gather.tensor, table) != table:
             return {}
@@ -168,10 +171,10 @@ class _OfOneSegment:
             return
         e = stage.expression
         factors = e.arguments if isinstance(e, Apply) and e.operator == "mul" else (e,)
-        bare = [f for f in factors if isinstance(f, Gather)]
-        changed = [self._entry(f) if isinstance(f, Gather) else self._changed(f, frozenset()) for f in factors]
-        made = replace(stage, expression=ex.mul(*changed) if len(changed) > 1 else changed[0])
+        bare = [f for f in factors if isinstance(f, Gather) and f.tensor in self._tables]
         conditions = dict.fromkeys(c for f in bare for c in self._inside(self._tables[f.tensor]))
+        changed = [self._changed(f, frozenset(conditions)) for f in factors]
+        made = replace(stage, expression=ex.mul(*changed) if len(changed) > 1 else changed[0])
         if not conditions:
             yield made
             return
@@ -192,8 +195,9 @@ class _OfOneSegment:
         match e:
             case Segment():
                 return ex.call("to_integer", Access(self.number, ()))
-            case Gather():
-                return self._chosen(self._entry(e), tuple(self._inside(self._tables[e.tensor])), known)
+            case Gather(tensor, index) if tensor in self._tables:
+                entry = Access(tensor, tuple(i for i in index if isinstance(i, Affine)))
+                return self._chosen(entry, tuple(self._inside(self._tables[tensor])), known)
             case Access(tensor, index) if tensor in self._sums and self._sums[tensor][1] <= known:
                 return Access(self._sums[tensor][0], index)
             case Apply("where", (condition, a, b)):
@@ -204,9 +208,6 @@ class _OfOneSegment:
                 return Apply(operator, tuple(self._changed(a, known) for a in arguments))
             case _:
                 return e
-
-    def _entry(self, gather: Gather) -> Access:
-        return Access(gather.tensor, tuple(i for i in gather.index if isinstance(i, Affine)))
 
     def _inside(self, table: Table) -> Iterator[Expression]:
         """The conditions that the segment has an entry, without those that always hold."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from autosched.backends.backend import CompileError
 from autosched.backends.printing.scope import Block, Scope, call
 from autosched.backends.triton.language import operators
+from autosched.backends.triton.language.bit_fields import is_field
 from autosched.backends.triton.language.folds import folded_tiles
 from autosched.backends.triton.language.grid import print_grid, stream_iterations
 from autosched.backends.triton.language.index import Along, Indexing, expand
@@ -197,6 +198,8 @@ class KernelPrinter:
         types = [s.dst.dtype if s.operator == "cast" else computed] * len(s.arguments)
         if s.operator == "where" and computed == "int64":
             types[0] = "float32"
+        if is_field(s.operator):
+            types = [self.tiles[str(a)].dtype for a in s.arguments]
         arguments: list[str] = []
         axes: set[str] = set()
         for argument, element in zip(s.arguments, types, strict=True):

@@ -15,6 +15,7 @@ from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from autosched.backends.triton.gluon import printer as products
 from autosched.backends.triton.gluon.chains import printer as chains
 from autosched.backends.triton.language import operators
+from autosched.backends.triton.language.bit_fields import with_bit_fields
 from autosched.backends.triton.printer import KernelPrinter, function_name
 from search_spaces.programs.roles.chains import ChainRoles
 from search_spaces.programs.roles.products import ProductRoles
@@ -34,17 +35,18 @@ def print_module(program: TileProgram, comment: str) -> str:
     names = [function_name(kernel) for kernel in program.kernels]
     if len(set(names)) < len(names):
         raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
-    program = replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
+    kernels = (with_cheaper_exponentials(k) for k in program.kernels)
+    program = replace(program, kernels=tuple(k if is_gluon(k) else with_bit_fields(k) for k in kernels))
     body = [s for k in program.kernels for s in statements(k.body)]
     maps = [*body, *(s for scan in body if isinstance(scan, Scan) for s in scan.combine.body)]
     used = {s.operator for s in maps if isinstance(s, Map)}
     folded = {s.operator for s in body if isinstance(s, Reduce)}
     functions = operators.functions(used)
     functions += [text for name, text in operators.COMBINING.items() if name in folded]
-    kernels = [_print_kernel(program, kernel) for kernel in program.kernels]
+    printed = [_print_kernel(program, kernel) for kernel in program.kernels]
     imports = ["import triton", "import triton.language as tl"]
     imports += [products.IMPORTS] if any(map(is_gluon, program.kernels)) else []
-    return "\n\n\n".join(["\n".join([head, *imports]), *(f.rstrip("\n") for f in functions), *kernels]) + "\n"
+    return "\n\n\n".join(["\n".join([head, *imports]), *(f.rstrip("\n") for f in functions), *printed]) + "\n"
 
 
 def is_gluon(kernel: Kernel) -> bool:

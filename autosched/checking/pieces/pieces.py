@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from autosched.checking.pieces.ranges import Evaluate, condition_of, range_of, with_reduced
 from autosched.checking.pieces.read_parts import read_part
 from autosched.checking.pieces.segments import of_one_segment, runs_of_segments
 from search_spaces import Axis, Stage, Workload
@@ -24,6 +25,8 @@ from search_spaces.workloads.expressions.walking import accesses, distinct, rein
 
 # Largest number of elements of a piece's stage, or of windows in it, where it can be split: half a gigabyte in float64.
 _LARGEST = 2**26
+# The same of a piece of what a condition leaves out elsewhere: smaller ones leave out more.
+_LARGEST_WITHIN = 2**22
 
 
 @dataclass(frozen=True)
@@ -37,23 +40,25 @@ class Pieces:
     dimensions: tuple[int, ...]
 
 
-def pieces_of(workload: Workload, inputs: Sequence[torch.Tensor]) -> Pieces | None:
+def pieces_of(workload: Workload, inputs: Sequence[torch.Tensor], evaluate: Evaluate) -> Pieces | None:
     """The pieces, or None where the workload is small enough, or cannot be split."""
-    points, axes = max(_computed(workload), key=lambda each: each[0])
-    if points <= _LARGEST:
+    largest = max(_computed(workload), key=lambda each: each.points)
+    if largest.points <= _LARGEST:
         return None
     allowed = [*_axes(workload)]
     for axis in allowed:
         if runs := runs_of_segments(workload, axis, inputs):
             cut = (of_one_segment(_part(workload, axis, r.first, r.count), axis, r) for r in runs)
             return _pieces(workload, axis, cut, inputs)
-    axis = max((x for x in allowed if x in axes), key=lambda x: x.extent, default=Axis("", 1))
+    # A piece of a condition leaves out more of all other axes.
+    cut_first = [x for x in allowed if x in largest.condition] or [x for x in allowed if x in largest.axes]
+    axis = max(cut_first, key=lambda x: x.extent, default=Axis("", 1))
     if axis.extent == 1:
         return None
-    size = max(1, axis.extent * _LARGEST // points)
+    size = max(1, int(axis.extent / largest.pieces))
     firsts = range(0, axis.extent, size)
-    cut = (_part(workload, axis, first, min(size, axis.extent - first)) for first in firsts)
-    return _pieces(workload, axis, cut, inputs)
+    parts = (_part(workload, axis, first, min(size, axis.extent - first)) for first in firsts)
+    return _pieces(workload, axis, (_within_ranges(part, inputs, evaluate) for part in parts), inputs)
 
 
 def _pieces(workload: Workload, axis: Axis, cut: Iterable[Workload], inputs: Sequence[torch.Tensor]) -> Pieces:
@@ -67,17 +72,41 @@ def joined(outputs: Sequence[Sequence[torch.Tensor]], pieces: Pieces) -> tuple[t
     return tuple(torch.cat(made, at) for made, at in zip(zip(*outputs, strict=True), pieces.dimensions, strict=True))
 
 
-def _computed(workload: Workload) -> Iterator[tuple[int, tuple[Axis, ...]]]:
-    """Numbers of elements and axes of all stages, and of what they compute or copy: factors, windows, look-ups."""
+@dataclass(frozen=True)
+class _Elements:
+    """The elements that are computed at once; `condition`: those of a condition that leaves most of them out."""
+
+    axes: tuple[Axis, ...]
+    condition: tuple[Axis, ...] = ()
+
+    @property
+    def points(self) -> int:
+        return math.prod(x.extent for x in self.axes)
+
+    @property
+    def pieces(self) -> float:
+        """Number of pieces of the largest size: with a condition, each has that part of another axis as well."""
+        if not self.condition:
+            return self.points / _LARGEST
+        return max(math.sqrt(self.points / _LARGEST_WITHIN), _Elements(self.condition).points / _LARGEST)
+
+
+def _computed(workload: Workload) -> Iterator[_Elements]:
+    """The elements of all stages, and of what they compute or copy: factors, windows, look-ups."""
     for stage in workload.stages:
-        yield math.prod(stage.shape), stage.axes
+        yield _Elements(stage.axes)
+        condition = condition_of(stage)
+        asked = () if condition is None else _axes_of(stage, condition)
+        folded = stage.factors or ((stage.expression,) if stage.reduction else ())
+        yield from (_Elements(_axes_of(stage, f), asked) for f in folded if isinstance(f, Apply))
         windows = (a for a in accesses(stage.expression) if any(len(i.terms) > 1 for i in a.index))
-        computed = (f for f in stage.factors if isinstance(f, Apply))
         looked_up = (e for e in distinct(stage.expression) if isinstance(e, Gather))
-        larger: list[Expression] = [*windows, *computed, *looked_up]
-        for e in larger:
-            own = tuple(x for x in stage.loops if x.name in variables(e))
-            yield math.prod(x.extent for x in own), own
+        copied: list[Expression] = [*windows, *looked_up]
+        yield from (_Elements(_axes_of(stage, e)) for e in copied)
+
+
+def _axes_of(stage: Stage, e: Expression) -> tuple[Axis, ...]:
+    return tuple(x for x in stage.loops if x.name in variables(e))
 
 
 def _axes(workload: Workload) -> Iterator[Axis]:
@@ -112,15 +141,31 @@ def _part(workload: Workload, axis: Axis, first: int, count: int) -> Workload:
     return replace(workload, stages=stages, output_strides=())
 
 
+def _within_ranges(part: Workload, inputs: Sequence[torch.Tensor], evaluate: Evaluate) -> Workload:
+    """The same with only those positions of reduced axes at which conditions hold."""
+    stages = []
+    for stage in part.stages:
+        for axis in stage.reduction.axes if stage.reduction else ():
+            found = range_of(stage, axis, part, inputs, evaluate)
+            if found is not None and found != (0, axis.extent):
+                first, count = found
+                stage = _moved(with_reduced(stage, axis, Axis(axis.name, count)), axis.name, first, set())
+        stages.append(stage)
+    return replace(part, stages=tuple(stages))
+
+
 def _piece(stage: Stage, axis: Axis, positions: Axis, first: int, stages: set[str]) -> Stage:
     """The stage restricted to some positions of the axis, if it has that."""
     axes = tuple(positions if x == axis else x for x in stage.axes)
-    if axes == stage.axes:
-        return stage
+    return stage if axes == stage.axes else _moved(replace(stage, axes=axes), axis.name, first, stages)
+
+
+def _moved(stage: Stage, axis: str, first: int, stages: set[str]) -> Stage:
+    """The stage whose positions of an axis are counted from `first` on."""
 
     def moved(form: Affine) -> Affine:
         forms = {v: axis_index(v) for v, _ in form.terms}
-        return form.substituted({**forms, axis.name: axis_index(axis.name) + Affine(offset=first)})
+        return form.substituted({**forms, axis: axis_index(axis) + Affine(offset=first)})
 
     def read_there(e: Expression) -> Expression | None:
         # Reads of other stages stay: these begin where the piece does.
@@ -128,4 +173,4 @@ def _piece(stage: Stage, axis: Axis, positions: Axis, first: int, stages: set[st
             return e
         return reindexed(e, moved) if isinstance(e, Access | LookUp | Position) else None
 
-    return replace(stage, axes=axes, expression=rewritten(stage.expression, read_there))
+    return replace(stage, expression=rewritten(stage.expression, read_there))

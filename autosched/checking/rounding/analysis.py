@@ -51,7 +51,7 @@ import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products
 from autosched.checking.pieces.pieces import joined, pieces_of
-from autosched.checking.reference import check_shapes, factors, held_exactly, literal, members, outside
+from autosched.checking.reference import check_shapes, evaluate, factors, held_exactly, literal, members, outside
 from autosched.checking.rounding.folds import (
     cut_to_tf32,
     extreme_of,
@@ -103,7 +103,7 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
         OutOfMemoryError: the float64 values do not fit in memory.
     """
     check_shapes(workload, inputs)
-    pieces = pieces_of(workload, inputs)
+    pieces = pieces_of(workload, inputs, evaluate)
     if pieces is not None:
         made = [rounding_error(part, read) for part, read in pieces.parts]
         exact, errors = (joined([[o[n] for o in outputs] for outputs in made], pieces) for n in (0, 1))

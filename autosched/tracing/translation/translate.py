@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from autosched.tracing.capture.capture import Captured
 from autosched.tracing.capture.user_lines import user_line
@@ -164,6 +165,12 @@ class _Translator:
             return constant
         meta = node.meta.get("val") if constant is None else constant
         name = next(names) if constant is None else self._constant_name(node)
+        if is_traceable_wrapper_subclass(meta):
+            # It has no memory of its own.
+            raise InputError(
+                f"{name} is {type(meta).__name__}, a tensor made of others; expected one with elements in memory, or "
+                'torch.compile(…, backend="autosched"), which takes it apart'
+            )
         if not isinstance(meta, Tensor) or meta.layout is not torch.strided:
             what = f"{meta.layout}" if isinstance(meta, Tensor) else type(meta).__name__
             raise InputError(f"argument {name} is {what}; expected a tensor with strides")

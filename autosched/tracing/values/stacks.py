@@ -26,6 +26,8 @@ from search_spaces.workloads.stages import MAX_EXTENT
 _MOST_NESTED = 16
 # Parts that are compared: of 64 bits four each.
 _MOST_PARTS = 16
+# Sets of terms that are compared within one of parts: of fields of bits about ten.
+_MOST_TRIED = 100
 
 
 def are_alike(parts: Sequence[Value]) -> bool:
@@ -63,15 +65,26 @@ class _Terms:
         return filled(value.expression, whole) if len(whole) == len(elements) else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stack:
     """Parts as one expression of `place`, the number of the part. `dtypes`: element types of the tensors read."""
 
     place: Affine
     dtypes: Mapping[str, str]
+    _known: dict[tuple[Expression, ...], Expression | None] = field(default_factory=dict)
 
     def together(self, parts: Sequence[Expression]) -> Expression | None:
-        """One expression that is each part at its number; None if they differ in more than such constants."""
+        """One expression that is each part at its number; None if they differ in more than such constants.
+
+        Also if that takes long to find out: operations that change nothing may stand in many places.
+        """
+        given = tuple(parts)
+        if given not in self._known and len(self._known) < _MOST_TRIED:
+            self._known[given] = None
+            self._known[given] = self._joined(given)
+        return self._known.get(given)
+
+    def _joined(self, parts: tuple[Expression, ...]) -> Expression | None:
         first = parts[0]
         if all(p == first for p in parts):
             return first

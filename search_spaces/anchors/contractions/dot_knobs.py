@@ -48,7 +48,7 @@ from search_spaces.devices.descriptors import why_not_describable, why_not_stora
 from search_spaces.devices.features import Descriptors, multiplied
 from search_spaces.devices.target import Target
 from search_spaces.programs.halos import HALO
-from search_spaces.schedules.knobs import Knob, KnobValue, Values, padded
+from search_spaces.schedules.knobs import KnobValue, Values, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.structure.contraction import SHORT_AXIS, Contraction
 from search_spaces.structure.operand_types import is_computed
@@ -301,12 +301,6 @@ def epilogue_addressing(workload: Workload, form: Contraction, target: Target) -
     """Ways for epilogues over m and n to load tensors with as many elements as an output: a residual, a gate."""
     whole = whole_epilogue_tiles(form)
     return addressing_of_all(workload, whole, target) if all(map(form.is_plain, whole)) else ("pointer",)
-
-
-def fastest(loads: Knob) -> KnobValue:
-    """The value to start from: by descriptor, if possible."""
-    ways = ("im2col", "descriptor", "prepared_k", "prepared_k_pointer")
-    return next((x for x in ways if x in loads.values), loads.values[-1])
 
 
 def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int], by: Descriptors | None) -> str | None:

@@ -19,6 +19,7 @@ Operands of a dot are rounded to its element type, and nothing between two produ
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -34,8 +35,8 @@ from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.structure.unit_rows import with_unit_rows
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import axis_index
-from search_spaces.workloads.expressions.expression import Expression
-from search_spaces.workloads.expressions.walking import accesses, reindexed, variables
+from search_spaces.workloads.expressions.expression import Apply, Expression, Gather
+from search_spaces.workloads.expressions.walking import accesses, reindexed, segments, variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
@@ -55,6 +56,8 @@ def chain_of(workload: Workload) -> Chain:
     scanned = next((s.name for s in workload.stages if s.scan), None)
     if scanned:
         raise UnmatchedError(f"{scanned} is a scan")
+    if table := next(_tables_of_segments(workload), None):
+        raise UnmatchedError(f"{table} has a matrix for each segment of rows, whose products are kernels of their own")
     plain = inlined_reads(workload)
     try:
         found = classed(_in_one_walk(plain))
@@ -68,6 +71,15 @@ def chain_of(workload: Workload) -> Chain:
     stages, coefficient = in_powers_of_two(named.workload.stages, inner, stored)
     powers = replace(classed(replace(named.workload, stages=stages)), coefficient=coefficient)
     return powers if powers.walks <= max(1, named.walks) else named
+
+
+def _tables_of_segments(workload: Workload) -> Iterator[str]:
+    """Tensors that products look up by the segments of rows."""
+    for stage in workload.stages:
+        match stage.expression:
+            case Apply("mul", factors) if stage.reduction is not None and stage.reduction.operator == "sum":
+                found = [f for f in factors if isinstance(f, Gather) and any(map(segments, f.looked_up))]
+                yield from (f.tensor for f in found)
 
 
 def _in_one_walk(workload: Workload) -> Workload:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autosched.planning.arena import ALIGNMENT_BYTES, Lifetime, aligned, arranged
 
 KIB = 1024
-# A busy machine is no failure.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SIZES = st.integers(0, 8 * KIB)
 
 
@@ -21,7 +19,6 @@ def lifetimes(draw: st.DrawFn) -> Lifetime:
     return Lifetime(draw(SIZES), first, first + draw(st.integers(0, 8)))
 
 
-@unhurried
 @given(st.lists(lifetimes(), max_size=25), st.lists(lifetimes(), max_size=4))
 def test_no_two_buffers_overlap_in_memory_while_both_are_in_use(buffers: list[Lifetime], rooms: list[Lifetime]) -> None:
     found = arranged(buffers, rooms)
@@ -35,7 +32,6 @@ def test_no_two_buffers_overlap_in_memory_while_both_are_in_use(buffers: list[Li
         assert begin + buffer.bytes <= (found.arena_bytes if room is None else rooms[room].bytes)
 
 
-@unhurried
 @given(st.lists(lifetimes(), max_size=25))
 def test_the_arena_is_as_large_as_what_lives_at_once_and_no_larger_than_the_sum(buffers: list[Lifetime]) -> None:
     needed = [sum(aligned(b.bytes) for b in buffers if b.first <= step <= b.last) for step in range(30)]

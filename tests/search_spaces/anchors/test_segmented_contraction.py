@@ -81,6 +81,16 @@ def turned() -> Workload:
     return Workload("turned", inputs, stages)
 
 
+def gathered() -> Workload:
+    """Rows of x by an index, as tokens are sorted by expert, times a scale of their segment."""
+    made = workload([table("w", "k", "n")], at("sum0", "m", "n"), scale=(GROUPS, DEPTH))
+    rows = Gather("x", (call("to_integer", at("rows", "m")), axis_index("k")))
+    scaled = mul(call("round_float16", mul(rows, table("scale", "k"))), table("w", "k", "n"))
+    sums = replace(made.stages[0], expression=scaled)
+    inputs = (*made.inputs, Tensor("rows", (ROWS,), "int32"))
+    return replace(made, inputs=inputs, stages=(sums, made.stages[1]))
+
+
 BY_OFFSETS = sub(Segment("ends", axis_index("m"), GROUPS + 1), Integer(1))
 WORKLOADS = {
     "zeros behind the last end": workload([table("w", "k", "n")], masked(at("sum0", "m", "n"))),
@@ -93,6 +103,7 @@ WORKLOADS = {
         bias=(GROUPS, COLUMNS),
     ),
     "columns": turned(),
+    "rows that are looked up": gathered(),
 }
 
 
@@ -105,6 +116,8 @@ def inputs_of(made: Workload, ends: Sequence[int], seed: int) -> list[torch.Tens
     return [
         torch.tensor(ends[: t.elements]).to(getattr(torch, t.dtype))
         if t.name == "ends"
+        else torch.arange(ROWS, dtype=torch.int32).flip(0)
+        if t.name == "rows"
         else torch.randint(-8, 9, t.shape, generator=generator).to(torch.float16) / 8
         for t in made.inputs
     ]

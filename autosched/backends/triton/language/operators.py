@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from autosched.backends.formulas import FORMULAS
 from autosched.backends.triton.language import formulas
+from autosched.backends.triton.language.bit_fields import field_function, is_field
 from search_spaces.workloads.expressions.operators import OPERATORS
 
 _TANH = """\
@@ -198,6 +199,7 @@ def apply(operator: str, arguments: list[str]) -> str:
 def functions(used: Collection[str]) -> list[str]:
     """The functions of a module that applies these operators."""
     texts = [text for name, text in _FUNCTIONS.items() if name in used]
+    texts += [field_function(name) for name in sorted(used) if is_field(name)]
     made = (name for name in FORMULAS if name in used and name not in {*_FUNCTIONS, *_PRINTERS})
     return texts + [formulas.function(f"_{n}", FORMULAS[n], OPERATORS[n][0]) for n in made]
 

@@ -20,10 +20,11 @@ from search_spaces.anchors.contractions.class_tiles import (
     fits,
     why_not_ranged,
 )
-from search_spaces.anchors.contractions.dot_knobs import MIN_DEPTH, fastest, least_tile, tiles_in
+from search_spaces.anchors.contractions.dot_knobs import MIN_DEPTH, least_tile, tiles_in
 from search_spaces.anchors.contractions.halos import cost_of_halos, has_views_along_k, slides
 from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
+from search_spaces.anchors.contractions.starting.load_ways import along_k, by_pointers, fastest
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.starting.start_tiles import (
     CONVERTED_STARTS,
@@ -48,7 +49,7 @@ from search_spaces.decisions.tiles.class_axes import BOXES, PATCH
 from search_spaces.devices.features import multiplied
 from search_spaces.devices.target import Target
 from search_spaces.programs.halos import HALO
-from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest, padded
+from search_spaces.schedules.knobs import KnobValue, Values, nearest, padded
 from search_spaces.schedules.limits import USUAL, Offers
 from search_spaces.structure.contraction import Contraction
 from search_spaces.structure.operand_types import is_computed
@@ -85,7 +86,7 @@ class _Starts:
         self.knobs = {d.name: d.knob for d in decisions}
         self.specialized = len(self.knobs["specialize"].values) > 1
         self.element_bytes = dtype(form.dtype).bytes
-        ranged = [x for x in CLASSES if RANGE in getattr(self.knobs.get(f"{x}_axes"), "values", ())]
+        ranged = [x for x in CLASSES if RANGE in self._kinds(x)]
         by = target.features.descriptors
         sides = zip(LOADS, form.operands, strict=True)
         windows = [e for x, side in sides if "im2col" in self.knobs[x].values for e in side if isinstance(e, Access)]
@@ -111,7 +112,7 @@ class _Starts:
             if "im2col" in self.knobs[x].values:
                 values[x] = "im2col" if windows else self.knobs[x].values[-2]
             if x in self.reshaped and others.get("specialize", NONE) == NONE:
-                values[x] = _by_pointers(self.knobs[x])
+                values[x] = by_pointers(self.knobs[x])
         if cut := next((x for x, (_, axis) in self.form.classes.items() if axis.name == self.form.cuts[0]), ""):
             # Rows behind the end of a segment are computed for nothing.
             sizes[cut] = min(sizes[cut], padded(self._positions(cut)))
@@ -128,10 +129,10 @@ class _Starts:
         axis, cuts = self.form.cuts
         return -(-found // cuts) if axis == self.form.classes[name][1].name else found
 
-    @property
-    def _kinds_of_k(self) -> tuple[KnobValue, ...]:
-        """Kinds of tiles over several reduced axes."""
-        return self.knobs["k_axes"].values if "k_axes" in self.knobs else ()
+    def _kinds(self, name: str) -> Sequence[KnobValue]:
+        """Kinds of tiles over several axes of a class."""
+        axes = f"{name}_axes"
+        return self.knobs[axes].values if axes in self.knobs else ()
 
     def _ranges(self, values: Values, others: Mapping[str, KnobValue]) -> Values:
         """Boxes of each class whose operand descriptors move, if `others` have a producer; and `others`.
@@ -142,12 +143,12 @@ class _Starts:
         several = [x for x in CLASSES if f"{x}_axes" in self.knobs]
         if "im2col" in (values["a_load"], values["b_load"]):
             return Values({**others, **self._windows(several)})
-        whole = UNROLLED if UNROLLED in self._kinds_of_k else FUSED
+        whole = UNROLLED if UNROLLED in self._kinds("k") else FUSED
         fused = {"k_axes": others.get("k_axes", whole)} if "k" in several else {}
         boxes = self._boxes(values) if others.get("specialize", NONE) != NONE else {}
         apart = [x for x in several if f"{x}_axes" not in boxes]
         long = self._ranges_of(values, apart)
-        moved = {name: _by_pointers(self.knobs[name]) for x in long for name in MOVED[x]}
+        moved = {name: by_pointers(self.knobs[name]) for x in long for name in MOVED[x]}
         return Values({**others, **fused, **boxes, **{f"{x}_axes": RANGE for x in long}, **moved})
 
     def _ranges_of(self, values: Values, apart: Sequence[str]) -> list[str]:
@@ -162,8 +163,7 @@ class _Starts:
 
     def _ranges_along(self, name: str) -> bool:
         """True if tiles of a class may be ranges, unless an iteration then loads elements more often than it must."""
-        kinds = getattr(self.knobs.get(f"{name}_axes"), "values", ())
-        return RANGE in kinds and UNROLLED not in kinds
+        return RANGE in self._kinds(name) and UNROLLED not in self._kinds(name)
 
     def _within_axes(self, values: Values) -> Values:
         """Shorter tiles of the classes that lie along one of several axes and are longer than that."""
@@ -182,13 +182,9 @@ class _Starts:
         for x in CLASSES:
             axes = f"{x}_axes"
             one, patch = (class_tiles(self.form, {**values, axes: kind}, x) for kind in (BOX, PATCH))
-            if self._has_patches(x) and one.reaches and patch.why_no_box() is None:
+            if PATCH in self._kinds(x) and one.reaches and patch.why_no_box() is None:
                 found[axes] = PATCH
         return found
-
-    def _has_patches(self, name: str) -> bool:
-        axes = f"{name}_axes"
-        return axes in self.knobs and PATCH in self.knobs[axes].values
 
     def _windows(self, several: Sequence[str]) -> dict[str, KnobValue]:
         """Ranges of the positions that im2col descriptors read, and one loop over all taps and channels."""
@@ -196,7 +192,7 @@ class _Starts:
         moved = {knob for x in ranged for knob in MOVED[x] if "im2col" not in self.knobs[knob].values}
         pointed = [x for x in moved if not all(moves_one_dimension(self.form, c, x) for c in ranged if x in MOVED[c])]
         fused = {"k_axes": FUSED} if "k" in several else {}
-        return {**fused, **{f"{x}_axes": RANGE for x in ranged}} | {x: _by_pointers(self.knobs[x]) for x in pointed}
+        return {**fused, **{f"{x}_axes": RANGE for x in ranged}} | {x: by_pointers(self.knobs[x]) for x in pointed}
 
     def of_one_dot(self) -> Iterator[Values]:
         """Specialised programs first; thin products are swapped so that the wide side is the rows of the dot."""
@@ -228,15 +224,17 @@ class _Starts:
 
         Each first with that operand along k, so that a thread converts neighbours in memory.
         """
-        converted = [x for x, side in zip(LOADS, self.form.operands, strict=True) if any(map(is_computed, side))]
-        if len(converted) != 1:
+        sides = [x for x, side in zip(LOADS, self.form.operands, strict=True) if any(map(is_computed, side))]
+        if len(sides) != 1:
             return
-        (side,) = converted
-        swap = side == "b_load"
+        (side,), swap = sides, sides == ["b_load"]
         knob = self.knobs[side]
-        ways = (_by_pointers(knob), "pointer") if side in self.reshaped else (_along_k(knob), fastest(knob))
+        ways = (by_pointers(knob), "pointer") if side in self.reshaped else (along_k(knob), fastest(knob))
         for way in dict.fromkeys(ways):
-            yield from self._of_thin(**{side: way})
+            for thin in self._of_thin(**{side: way}):
+                # One program of a multiprocessor converts while another one waits: 18.4 for 20.6 µs on an H200.
+                yield Values({**thin, "split": nearest(self.knobs["split"], 2 * thin.integer("split"))})
+                yield thin
             for wide, other, k_bytes, warps, stages in CONVERTED_STARTS:
                 m, n = (other, wide) if swap else (wide, other)
                 own = Values({"swap": swap, "warps": warps, "stages": stages, "store": "pointer", side: way})
@@ -260,7 +258,7 @@ class _Starts:
 
     def _of_multiply_adds(self) -> Iterator[Values]:
         """Programs of one tile for such dots."""
-        ways = {x: _by_pointers(self.knobs[x]) for x in LOADS}
+        ways = {x: by_pointers(self.knobs[x]) for x in LOADS}
         for m, n, k_bytes, warps, stages in MULTIPLY_ADD_START_TILES:
             own = {**ways, "store": "pointer", "warps": warps, "stages": stages}
             yield self._start(m, n, k_bytes, grid="tiles", **own)
@@ -272,8 +270,8 @@ class _Starts:
         """
         sides = (class_positions(self.form, x, ranged=True) for x in "mn")
         thin, swap = min((size, x == "m") for size, x in zip(sides, "mn", strict=True))
-        known = self._kinds_of_k
-        ways = Values({**{x: _by_pointers(self.knobs[x]) for x in LOADS}, "store": "pointer", "swap": swap})
+        known = self._kinds("k")
+        ways = Values({**{x: by_pointers(self.knobs[x]) for x in LOADS}, "store": "pointer", "swap": swap})
         depths = {JOINED: max(joined_depths(self.form), default=0)}
         if BATCH in self.knobs and len(self.knobs[BATCH].values) > 1:
             ways[BATCH] = nearest(self.knobs[BATCH], LINE_BYTES / (thin * self.element_bytes))
@@ -294,7 +292,7 @@ class _Starts:
             for pixels, filters, k_bytes, warps, stages, whole, per_sm in HALO_STARTS if side in moved else ():
                 sizes = {name: pixels, other: filters}
                 own = Values({"grid": "tiles", "store": "pointer", "warps": warps, "stages": stages, "k_axes": FUSED})
-                own |= {x: HALO if x == side or (whole and x in moved) else _by_pointers(self.knobs[x]) for x in LOADS}
+                own |= {x: HALO if x == side or (whole and x in moved) else by_pointers(self.knobs[x]) for x in LOADS}
                 for best in self._boxed(sizes, k_bytes, own, name, side):
                     yield self._shared_by_halos(best, other, per_sm if whole else 0)
 
@@ -303,7 +301,7 @@ class _Starts:
         views = has_views_along_k(self.form, {x: self.knobs[x].values for x in LOADS})
         if not views or BATCH not in self.knobs or len(self.knobs[BATCH].values) == 1:
             return
-        depths = joined_depths(self.form) if JOINED in self._kinds_of_k else ()
+        depths = joined_depths(self.form) if JOINED in self._kinds("k") else ()
         k_axes, depth = (JOINED, depths[0]) if depths else (FUSED, self.form.k.extent)
         groups = LINE_BYTES / (self.form.k.extent * self.element_bytes)
         filters = class_positions(self.form, other, ranged=True)
@@ -316,7 +314,7 @@ class _Starts:
     def _boxed(self, sizes: Mapping[str, int], k_bytes: int, own: Values, name: str, side: str) -> Iterator[Values]:
         """The start with tiles of pixels as the boxes whose halos cost least, if there are any."""
         axes = f"{name}_axes"
-        kinds = [{axes: v} for v in getattr(self.knobs.get(axes), "values", ()) if v in BOXES]
+        kinds = [{axes: v} for v in self._kinds(name) if v in BOXES]
         found = self._start(sizes["m"], sizes["n"], k_bytes, **own)
         box = {name: self._size(name, sizes[name])} if kinds else {}
         boxes = [Values({**found, **own, **box, **kind}) for kind in kinds or [{}]]
@@ -363,9 +361,9 @@ class _Starts:
                     own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages}
                     columns = "a_load" if swapped else "b_load"
                     turned = (x for x in ("a_load", "b_load") if x == columns or self.element_bytes == 1)
-                    own |= {x: _along_k(self.knobs[x]) for x in turned if "im2col" not in self.knobs[x].values}
+                    own |= {x: along_k(self.knobs[x]) for x in turned if "im2col" not in self.knobs[x].values}
                     # Im2col descriptors, which not all backends have, go with the tiles offered, if boxes can be moved.
-                    windows = bool(self.windows) and not any(map(self._has_patches, "mn"))
+                    windows = bool(self.windows) and not any(PATCH in self._kinds(x) for x in "mn")
                     yield self._start(m, n, k_bytes, windows, grid=grid, swap=swapped, subtiles=subtiles, **own)
 
     def _offered(self) -> Iterator[Values]:
@@ -380,7 +378,7 @@ class _Starts:
             m, n = (tile.columns, tile.rows) if swapped else (tile.rows, tile.columns)
             whole = plain or (tile.blocks > 1 and tile.rows <= tile.columns)
             own = tile.values(swapped, units.waves) | {"subtiles": 1 if whole else 2}
-            own |= {x: _along_k(self.knobs[x]) for x in LOADS if "im2col" not in self.knobs[x].values}
+            own |= {x: along_k(self.knobs[x]) for x in LOADS if "im2col" not in self.knobs[x].values}
             values = self._start(m, n, _SWIZZLED_BYTES, bool(self.windows), grid="persistent", **own)
             several = tiles_in(self.form, values) * tile.split > self.target.num_sms // tile.blocks
             yield values if several else Values({**values, "grid": "tiles"})
@@ -400,13 +398,3 @@ class _Starts:
             own = {"swap": swap, "warps": warps, "stages": stages}
             yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
             yield self._start(m, n, k_bytes, grid="persistent", subtiles=2, **own)
-
-
-def _along_k(loads: Knob) -> KnobValue:
-    """The value that lets the operand run along k, as dot units want it."""
-    return next((way for way in ("transposed", "prepared_k") if way in loads.values), fastest(loads))
-
-
-def _by_pointers(loads: Knob) -> KnobValue:
-    """The value that loads by pointers, of a prepared copy if there is one."""
-    return "prepared_k_pointer" if "prepared_k_pointer" in loads.values else "pointer"

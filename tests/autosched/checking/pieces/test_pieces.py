@@ -23,15 +23,17 @@ WORKLOADS = (
     # A matrix for each row; the rows of some are none, some are behind the last end.
     ops.grouped_matmul(5, 40, 6, 7),
     ops.grouped_matmul(5, 40, 6, 7, ragged="k"),
+    ops.segment_sum(60, 5, 9),
 )
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=["heads", "rows", "windows", "segments", "ragged sums"])
+@pytest.mark.parametrize("workload", WORKLOADS, ids=["heads", "rows", "windows", "segments", "ragged", "sums"])
 def test_pieces_are_what_the_whole_is(workload, monkeypatch) -> None:
     inputs = random_inputs(workload, seed=0)
     whole, errors = evaluate(workload, inputs), rounding_error(workload, inputs)
     monkeypatch.setattr(pieces, "_LARGEST", 500)
-    found = pieces.pieces_of(workload, inputs)
+    monkeypatch.setattr(pieces, "_LARGEST_WITHIN", 500)
+    found = pieces.pieces_of(workload, inputs, evaluate)
     assert found is not None
     assert len(found.parts) > 1
     for got, expected in zip(evaluate(workload, inputs), whole, strict=True):
@@ -40,9 +42,9 @@ def test_pieces_are_what_the_whole_is(workload, monkeypatch) -> None:
     monkeypatch.setattr(analysis, "memory_for", lambda what, needed, device: asked.append(what) or nullcontext())
     for got, expected in zip(rounding_error(workload, inputs), errors, strict=True):
         torch.testing.assert_close(got, expected)
-    assert len(asked) == len(found.parts)
+    assert len(asked) >= len(found.parts)
 
 
 def test_what_is_small_is_one_piece() -> None:
     workload = ops.softmax(100, 100)
-    assert pieces.pieces_of(workload, random_inputs(workload, seed=0)) is None
+    assert pieces.pieces_of(workload, random_inputs(workload, seed=0), evaluate) is None

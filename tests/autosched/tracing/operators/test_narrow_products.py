@@ -14,12 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import autosched
 from autosched import trace
 from autosched.tracing.operators import int4_layout, narrow_products
 from autosched.tracing.operators.int4_layout import Int4Layout
 from autosched.tracing.translation.translate import WithoutKernelError
 from schedule_checks import faults
-from search_spaces import Workload
+from search_spaces import InputError, Workload
 from search_spaces.workloads.expressions.walking import accesses
 from traced_reference import computed
 
@@ -255,3 +256,46 @@ def test_kernels_of_written_dequantisation_are_right(written: Callable[..., Tens
     operands = (drawn(3, K, dtype=torch.bfloat16), *packed_and_scaled())
     workload = of_one_kernel(written, *operands)
     assert not faults(workload, samples=1)
+
+
+class Int8Weight(Tensor):
+    """Numbers of 8 bits and a scale each row, which every operator takes dequantised, as those of torchao."""
+
+    numbers: Tensor
+    scales: Tensor
+
+    @staticmethod
+    def __new__(cls: type[Int8Weight], numbers: Tensor, scales: Tensor) -> Int8Weight:
+        made = Tensor._make_wrapper_subclass(cls, numbers.shape, dtype=scales.dtype)  # type: ignore[attr-defined]
+        made.numbers, made.scales = numbers, scales
+        return made
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["numbers", "scales"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], context: None, size: Any, stride: Any) -> Int8Weight:
+        return Int8Weight(inner["numbers"], inner["scales"])
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, given: Any = (), keywords: Any = None) -> Any:
+        if function is torch.ops.aten.detach.default:
+            return Int8Weight(given[0].numbers, given[0].scales)
+
+        def plain(x: Any) -> Any:
+            return x.numbers.to(x.scales.dtype) * x.scales[:, None] if isinstance(x, Int8Weight) else x
+
+        return function(*torch.utils._pytree.tree_map(plain, given), **(keywords or {}))
+
+
+def test_weights_that_are_a_subclass_are_read_as_what_they_hold(tmp_path: Path) -> None:
+    x, layer = drawn(3, K, dtype=torch.bfloat16), torch.nn.Linear(K, N, dtype=torch.bfloat16)
+    held = Int8Weight(integers(-128, 128, N, K, dtype=torch.int8), scales(N).bfloat16())
+    layer.weight = torch.nn.Parameter(held, requires_grad=False)
+    # In a graph they are taken apart: without a record it names its first kernel.
+    explained = autosched.explain(layer.requires_grad_(False), x, options={"log": str(tmp_path / "empty.jsonl")})
+    assert "64x64 int8 to bfloat16" in str(explained)
+    # They have no memory, which a kernel could be given.
+    for given in ((layer, x), (lambda x, w: x @ w.T, x, held)):
+        with pytest.raises(InputError, match="is Int8Weight, a tensor made of others"):
+            trace(*given)
