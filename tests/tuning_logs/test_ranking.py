@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from search_spaces import Schedule, ops, target_named
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
 from tuning_logs.intervals import CONFIDENCE, LEAST_ROUNDS, paired_ratio, ratio_interval
-from tuning_logs.ranking import best_of, undecided, winner
+from tuning_logs.ranking import best_of, fastest_trial, tied_with, undecided, winner
 
 OP, H200 = ops.matmul(64, 64, 64), target_named("h200")
 
@@ -132,6 +132,16 @@ def test_a_tie_in_the_finals_goes_to_the_schedule_that_was_tried_first() -> None
 def test_a_clear_winner_of_the_finals_is_best_though_it_was_tried_last() -> None:
     finals = [record(16, rounds(1.1, 0.01, seed=1), 1), record(32, rounds(1.0, 0.01, seed=2), 1)]
     assert tile_of(best_of([record(16, (1e-3,)), record(32, (2e-3,)), *finals])) == 32
+
+
+def test_those_that_finals_cannot_separate_from_the_winner_tie_with_it() -> None:
+    trial, earlier = record(64, (5e-4,)), record(128, rounds(1.0, 0.01, seed=4), 1)
+    tied, clear = record(16, rounds(1.0, 0.01, seed=1), 2), record(32, rounds(1.1, 0.01, seed=2), 2)
+    out, best = record(8, rounds(1.0, 0.01, count=8), 2), record(4, rounds(1.0, 0.01, seed=3), 2)
+    records = [trial, earlier, tied, clear, out, best]
+    assert tied_with(best, records) == [best.schedule, tied.schedule]
+    assert tied_with(trial, records) == [trial.schedule]
+    assert fastest_trial(records) is trial
 
 
 def test_who_dropped_out_of_the_finals_cannot_win_with_fewer_rounds() -> None:

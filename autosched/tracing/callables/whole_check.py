@@ -281,8 +281,8 @@ def epsilon_of(parts: Sequence[TracedFunction]) -> float:
 def _needed_bytes(claim: Claim) -> int:
     """Bytes of PyTorch's live float64 tensors and the kernels' tensors: with a gradient all of them at once.
 
-    Grouped products look up a matrix for each row, which PyTorch does not store. A GPU says so if it is stored after all
-    and does not fit; a CPU ends the process.
+    Grouped products look up a matrix for each row, which PyTorch does not store. Where it does after all, a GPU says
+    that it does not fit; a CPU ends the process.
     """
     found = (v for v in _values(claim.parts) if not (isinstance(v, Gathered) and claim.device.type == "cuda"))
     counts = [math.prod(v.shape) for v in found if min(v.shape, default=0) >= 0]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from autosched.backends import spaces
 from autosched.backends.build import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.reference import evaluate
+from autosched.tracing import trace
 from scheduled_tensors import given_back, interpreted, taken_by_name
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload, target_named
 from search_spaces.anchors.contractions.class_tiles import ClassTiles
@@ -232,3 +234,19 @@ def test_other_look_ups_are_no_segments() -> None:
     two = replace(made, inputs=(*made.inputs, Tensor("others", (GROUPS,), "int32")))
     result = call("where", call("lt", other_ends, Integer(2)), at("sum0", "m", "n"), Literal(0.0))
     assert segmented(replaced(two, at("sum0", "m", "n"), result)) is None
+
+
+def test_a_layer_of_experts_is_two_products_of_segments_in_one_of_its_cuts() -> None:
+    """Rows are looked up, and gate and up are multiplied in one loop; no cut has a chain of rows."""
+
+    def layer(x: Any, gate: Any, up: Any, down: Any, ends: Any, rows: Any) -> Any:
+        h = x[rows]
+        hidden = F.silu(torch._grouped_mm(h, gate, offs=ends)) * torch._grouped_mm(h, up, offs=ends)
+        return torch._grouped_mm(hidden, down, offs=ends)
+
+    x, up, down = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((64, 32), (4, 32, 48), (4, 48, 32)))
+    ends, rows = torch.tensor([10, 20, 40, 64], dtype=torch.int32), torch.arange(64)
+    cuts = [cut.launched for cut in trace(layer, x, up, up.clone(), down, ends, rows).cuts]
+    sums = [w for cut in cuts for w in cut if any(s.reduction for s in w.stages)]
+    assert all(segmented(w.scheduled) for w in sums)
+    assert min(map(len, cuts)) == 2
