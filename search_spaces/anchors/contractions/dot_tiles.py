@@ -181,16 +181,17 @@ class DotTile:
             whole += [*iteration.before, *iteration.body]
         made = {t for s in statements(tuple(whole)) for t in produced(s)}
         outside = [(acc, x) for acc, x in zip(self.accumulators, self._outside, strict=True) if x in made]
-        start = [*(Fill(acc, 0.0) for acc in self.accumulators), *(Fill(x, 0.0) for _, x in outside)]
-        return [*start, *whole, *(Map(acc, "add", (acc.name, x.name)) for acc, x in outside)]
+        sums = [Fill(tile, 0.0) for tile in (*self.accumulators, *(x for _, x in outside))]
+        return [*sums, *whole, *(Map(acc, "add", (acc.name, x.name)) for acc, x in outside)]
 
     @property
     def parted(self) -> bool:
         """True if iterations at the ends of a range have loops of their own, and those between have one without a mask.
 
-        That is where one loop is all of a program's.
+        That is where one loop is all of a program's. Operands without a mask may lack the axis of several products.
         """
-        return len(self._loops) == 1 and self.values["grid"] in (ONE_TILE, PERSISTENT)
+        alone = len(self._loops) == 1 and self.values["grid"] in (ONE_TILE, PERSISTENT)
+        return alone and not self.output.batch
 
     def _bound_ranges(self, names: Names) -> tuple[list[Statement], dict[str, Slice]]:
         """Statements that bind the ends of ranges, and their place."""

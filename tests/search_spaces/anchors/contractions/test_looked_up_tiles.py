@@ -21,7 +21,6 @@ from autosched.checking.reference import evaluate
 from cuda_on_cpu import EmulatedProgram
 from scheduled_tensors import given_back, interpreted, launched_on, taken_by_name
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload, ops, target_named
-from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.programs.statements import For, Gather, Let, Load, statements
 from search_spaces.structure.contraction import contraction
 from search_spaces.structure.looked_up import with_looked_up_tiles
@@ -83,8 +82,9 @@ LOOKED_UP = {
     "pages where a condition holds": pages(PAGE, "int64", P, kept=False),
     "matrices of a batch": matrices(),
 }
-BLOCKS = ops.block_sparse_matmul(64, 48, PAGES * 32, blocks=READ, block=32, dtype="float16")
-WORKLOADS = {**LOOKED_UP, "blocks": BLOCKS}
+BLOCKS = ops.block_sparse_matmul(128, 48, PAGES * 64, blocks=READ, block=64, dtype="float16")
+SHORT = ops.block_sparse_matmul(64, 48, PAGES * 32, blocks=READ, block=32, dtype="float16")
+WORKLOADS = {**LOOKED_UP, "blocks": BLOCKS, "short blocks": SHORT}
 # Also of no page; of these, 2**60 times a size of 16 wraps around to 0, which is page 0.
 places = st.lists(st.sampled_from([0, 1, 2, 5, 6, -1, 2**31 - 1, -(2**31), 2**60]), min_size=READ, max_size=READ)
 
@@ -122,12 +122,12 @@ def check(name: str, schedule: Schedule, numbers: Sequence[int], seed: int, run:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 @given(numbers=places, seed=st.integers(0, 2**20))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_programs_read_what_gathers_do(name: str, numbers: list[int], seed: int) -> None:
     check(name, drawn(name, seed), numbers, seed, interpreted)
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", ["pages", "matrices of a batch", "blocks"])
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_triton_computes_the_same(triton_interpreter: Any, name: str) -> None:
     def run(made: Workload, program: Any, inputs: Any) -> Any:
@@ -151,17 +151,18 @@ def test_cuda_computes_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", LOOKED_UP)
 def test_tiles_are_loaded_where_the_data_says(name: str) -> None:
-    for seed in range(4):
+    for seed in range(3):
         body = [*statements(drawn(name, seed).program.kernels[0].body)]
         assert any(isinstance(s, Let) for s in body)
         assert not any(isinstance(s, Gather) for s in body)
 
 
 def test_starts_load_blocks_by_descriptors_and_run_over_those_of_their_rows_alone() -> None:
-    schedule = space_of("blocks").seeds()[0]
-    (kernel,) = schedule.program.kernels
+    schedule = next(s for s in space_of("blocks").seeds() if dict(s.values)["b_load"] == "descriptor")
+    kernel = schedule.program.kernels[0]
     loads = [s for s in statements(kernel.body) if isinstance(s, Load) and len(s.dst.axes) == 2]
     assert [s.via for s in loads] == ["descriptor", "descriptor"]
+    assert not any(isinstance(s, Gather) for s in statements(kernel.body))
     (loop,) = (s for s in kernel.body if isinstance(s, For))
     assert loop.digits is not None
     assert loop.until
@@ -177,21 +178,21 @@ def test_columns_of_other_rows_are_not_read() -> None:
     assert np.isfinite(got[0]).all()
 
 
-@pytest.mark.parametrize("backend", ["triton", "cuda"])
-def test_kernels_compile(backend: str) -> None:
-    space = spaces.build(BLOCKS, H200, [backends.named(backend)]).restricted("contraction")
+@pytest.mark.parametrize(("name", "backend"), [("short blocks", "triton"), ("blocks", "triton"), ("blocks", "cuda")])
+def test_kernels_compile(name: str, backend: str) -> None:
+    space = spaces.build(WORKLOADS[name], H200, [backends.named(backend)]).restricted("contraction")
     schedule = space.seeds()[0]
     assert build(schedule.program, schedule.one_line, H200, backends.named(backend)).binaries
 
 
 def test_other_look_ups_are_gathers() -> None:
     """A part of two pages, pages that end outside of the tensor, and a place for every row."""
-    by_row = ex.mul(at("x", "m", "t", "p"), LookUp("rows", (integer(at("places", "p")), axis_index("n"))))
-    rows = {"x": (40, READ, PAGE), "places": (PAGE,), "rows": (96, 48)}
+    by_row = ex.mul(at("x", "m", "p"), LookUp("rows", (place("p"), axis_index("n"))))
+    rows = {"x": (40, PAGE), "places": (PAGE,), "rows": (96, 48)}
     others = (
         pages(PAGE, "int64", P + Affine(offset=8)),
         pages(24, "int64", P),
-        workload({"m": 40, "n": 48}, {"t": READ, "p": PAGE}, by_row, **rows),
+        workload({"m": 40, "n": 48}, {"p": PAGE}, by_row, **rows),
     )
     for other in others:
         form = contraction(other)
