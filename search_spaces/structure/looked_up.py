@@ -4,7 +4,7 @@
     table[page[t], p, d]          at one t a page
 
 Before:  gather b[col[e] * 128 + j, n]       an address for each element
-After:   load b[number * 128 + j, n]         number = col[e], a variable of affine indices: slices have it in their start
+After:   load b[number * 128 + j, n]         number = col[e], a variable of the index that is data
 
 The number counts blocks of so many positions that the other axes stay within one, and blocks divide the dimension: so
 either all elements of a tile exist, or none does, and all are NaN.

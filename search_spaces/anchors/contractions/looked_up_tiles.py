@@ -31,7 +31,7 @@ _NOT_A_NUMBER = ex.sub(Literal(math.inf), Literal(math.inf))
 
 @dataclass
 class Places:
-    """The places of an iteration, by the variables of indices; the statements that bind them, and those before loops."""
+    """The places of an iteration: the statements that bind them, and those before its loop."""
 
     form: Contraction
     emitter: Emitter
