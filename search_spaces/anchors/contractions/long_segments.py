@@ -1,0 +1,84 @@
+"""Long segments apart: products of segments of few rows and of many are two kernels over the same outputs.
+
+Before:  grid m.0 in 248, n.0: items of all segments, tiles of 16 rows
+After (long=128):
+         grid m.0 in 248, n.0: items of segments of at most 64 rows, tiles of 16 rows
+         grid m.0 in 46, n.0:  items of segments of more, tiles of 128 rows
+
+The tile of few rows is right for most segments, and reads the matrix of one that has all rows once for each tile. Up to
+half of a long tile's rows a segment is short, so that no long tile is mostly padding. Both kernels find their items in
+the same way, those of the other's segments being none. The long one is the start whose tiles keep the device busy for
+the shortest time if one segment has all rows; with its short stages, pipelines give way together.
+
+Also called the histogram's bins, or one launch for each range of sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from search_spaces.anchors.contractions.dot_knobs import tiles_in
+from search_spaces.anchors.contractions.work_items import Lengths, with_work_items
+from search_spaces.devices.target import Target
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.schedules.knobs import Values
+from search_spaces.schedules.sketch import Sketch
+from search_spaces.structure.segmented import Segmented
+
+# Rows of tiles for long segments: those of the starts with most operations for what they load.
+_SIZES = (64, 128)
+
+
+@dataclass(frozen=True)
+class LongSegments:
+    """The kernel of segments of more than half of `size` rows, in tiles of so many."""
+
+    size: int
+    of: Segmented
+    sketch: Sketch
+    values: Values
+
+    @property
+    def shorter(self) -> Lengths:
+        """Lengths of the segments that it leaves to another kernel."""
+        return Lengths(0, self.size // 2)
+
+    def beside(self, short: TileProgram, stages: int) -> TileProgram:
+        """The program with this kernel behind its own; `stages`: of its pipelines at most."""
+        values = Values({**self.values, "stages": min(stages, self.values.integer("stages"))})
+        longer = Lengths(self.size // 2, _rows(self.of))
+        program = with_work_items(self.sketch.lower(values), self.of, self.size, False, longer)
+        own = (replace(k, name=f"{k.name}_long") for k in program.kernels)
+        return replace(short, kernels=(*short.kernels, *own))
+
+
+def long_segments(of: Segmented, target: Target, sketched: Callable[[Segmented], Sketch]) -> dict[int, LongSegments]:
+    """Kernels of long segments by the rows of their tiles, as far as there may be such segments.
+
+    `sketched`: the schedules of one segment's product, by the tiles of all segments.
+    """
+    found = dict[int, LongSegments]()
+    for size in _SIZES:
+        # So many segments may be as long.
+        most = min(_rows(of) // (size // 2 + 1), of.segment.size + 1)
+        if not most:
+            continue
+        few = replace(of, form=replace(of.form, cuts=(of.form.cuts[0], max(1, most - 1))))
+        sketch = sketched(few)
+        starts = [v for v in sketch.seeds if v.tile(of.cut) == size and sketch.why_illegal(v) is None]
+        if starts:
+            best = min(starts, key=lambda v: _busy(few, v, target))
+            found[size] = LongSegments(size, few, sketch, best)
+    return found
+
+
+def _rows(of: Segmented) -> int:
+    return of.form.extents[of.form.cuts[0]]
+
+
+def _busy(of: Segmented, values: Values, target: Target) -> int:
+    """Elements of tiles that a unit computes one after the other if one segment has all rows."""
+    tiles = tiles_in(replace(of.form, cuts=("", 0)), values)
+    return math.ceil(tiles / target.num_sms) * values.tile("m") * values.tile("n")
