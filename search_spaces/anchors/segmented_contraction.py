@@ -112,11 +112,14 @@ def _listed(start: Values) -> Values:
 
 
 def _begun(start: Values, of: Segmented, longs: tuple[int, ...]) -> Iterator[Values]:
-    """The start; and if segments have few rows each, the same with the long ones apart."""
+    """The start; and if segments have few rows each, the same with the long ones apart.
+
+    Its programs are persistent, so that they end behind the last item: there are few where long segments have the rows.
+    """
     yield start
-    few = of.form.extents[of.form.cuts[0]] <= _FEW_ROWS * of.segment.size
+    few = of.form.extents[of.form.cuts[0]] <= _FEW_ROWS * of.segment.size and start["grid"] == ONE_TILE
     if few and (longer := [size for size in longs if size >= 2 * start.tile(of.cut)]):
-        yield Values({**start, "long": longer[-1]})
+        yield Values({**start, "grid": PERSISTENT, "per_sm": 2, "long": longer[-1]})
 
 
 def _restricted(decision: Decision, allowed: tuple[KnobValue, ...] | None) -> Decision:

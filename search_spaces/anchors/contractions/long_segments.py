@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from search_spaces.anchors.contractions.dot_knobs import tiles_in
 from search_spaces.anchors.contractions.work_items import Lengths, with_work_items
+from search_spaces.decisions.programs.persistence import PERSISTENT
 from search_spaces.devices.target import Target
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Values
@@ -29,6 +30,8 @@ from search_spaces.structure.segmented import Segmented
 
 # Rows of tiles for long segments: those of the starts with most operations for what they load.
 _SIZES = (64, 128)
+# Sides of tiles that keep dot units busy, as the roofline has it: smaller ones load more for each operation.
+_FULL_SIDE = 128
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,11 @@ def long_segments(of: Segmented, target: Target, sketched: Callable[[Segmented],
             continue
         few = replace(of, form=replace(of.form, cuts=(of.form.cuts[0], max(1, most - 1))))
         sketch = sketched(few)
-        starts = [v for v in sketch.seeds if v.tile(of.cut) == size and sketch.why_illegal(v) is None]
+        plain = (sketch.plainly(v, "") for v in sketch.seeds if v.tile(of.cut) == size)
+        starts = [v for v in plain if sketch.why_illegal(v) is None]
         if starts:
-            best = min(starts, key=lambda v: _busy(few, v, target))
+            # Persistent programs end behind the last item, which of others every one finds out for itself.
+            best = min(starts, key=lambda v: (_busy(few, v, target), v["grid"] != PERSISTENT))
             found[size] = LongSegments(size, few, sketch, best)
     return found
 
@@ -78,7 +83,8 @@ def _rows(of: Segmented) -> int:
     return of.form.extents[of.form.cuts[0]]
 
 
-def _busy(of: Segmented, values: Values, target: Target) -> int:
-    """Elements of tiles that a unit computes one after the other if one segment has all rows."""
+def _busy(of: Segmented, values: Values, target: Target) -> float:
+    """A measure of the time that a unit computes tiles one after the other, if one segment has all rows."""
     tiles = tiles_in(replace(of.form, cuts=("", 0)), values)
-    return math.ceil(tiles / target.num_sms) * values.tile("m") * values.tile("n")
+    side = math.sqrt(values.tile("m") * values.tile("n"))
+    return math.ceil(tiles / target.num_sms) * side * max(side, _FULL_SIDE)

@@ -105,13 +105,13 @@ class _Items:
         stored = tuple(made for s in body[last:] for made in self._within(s, end, e.names))
         # Roles have no branches.
         ended = stored if self.listed else (If(self._idle, 0, stored),)
-        return replace(self.plain, body=(*e.body, *body[:last], *ended))
+        grid = replace(self.plain.grid, live=self._live)
+        return replace(self.plain, grid=grid, body=(*e.body, *body[:last], *ended))
 
     @cached_property
     def items(self) -> Buffer:
         """The segment, the first row and the end of every item."""
-        count = next(a.extent for a in self.plain.grid.axes if a.variable == self._item)
-        return Buffer(workspace_name(self.of.workload, "items"), (3, count), "int32", "workspace")
+        return Buffer(workspace_name(self.of.workload, "items"), (3, self._most), "int32", "workspace")
 
     @property
     def listing(self) -> Kernel:
@@ -157,10 +157,22 @@ class _Items:
     def _idle(self) -> str:
         return f"{self._axis}.idle"
 
+    @property
+    def _live(self) -> str:
+        """The variable that counts the items with rows, of persistent programs that find them; or "" of others."""
+        grid = self.plain.grid
+        slowest = grid.axes[0].variable == self._item
+        return f"{self._axis}.live" if grid.walked and slowest and not self.listed else ""
+
     def _entry(self, table: Table) -> str:
         return f"{self._axis}.entry{table.offset}_{table.entries}"
 
     # Sizes
+
+    @property
+    def _most(self) -> int:
+        """The most items that there can be."""
+        return next(a.extent for a in self.plain.grid.axes if a.variable == self._item)
 
     @property
     def _rows(self) -> int:
@@ -184,6 +196,8 @@ class _Items:
         tiles = self._tiles(e, e.map("sub", ends, begins, name="rows", dtype="int64"))
         until = replace(tiles, name=e.names.fresh("until"))
         e.body.append(Scan((until,), (tiles.name,), _SEGMENTS, _sum(e.names)))
+        if self._live:
+            e.body.append(Let(self._live, self._most + 1, self._folded(e, until, "live", "max").name))
         item = self._single(e, axis_index(self._item), "item")
         done = e.map("le", until, item, name="done", compared="int64")
         number = self._folded(e, e.map("where", done, 1, 0, dtype="int64"), "number", "sum")
