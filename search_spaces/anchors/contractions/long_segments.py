@@ -6,11 +6,9 @@ After (long=128):
          grid m.0 in 46, n.0:  items of segments of more, tiles of 128 rows
 
 The tile of few rows is right for most segments, and reads the matrix of one that has all rows once for each tile. Up to
-half of a long tile's rows a segment is short, so that no long tile is mostly padding. Both kernels find their items in
-the same way, those of the other's segments being none. The long one is the start whose tiles keep the device busy for
-the shortest time if one segment has all rows; with its short stages, pipelines give way together.
-
-Also called the histogram's bins, or one launch for each range of sizes.
+half of a long tile's rows a segment is short, so that it has no long tile which is mostly padding. Both kernels find
+their items in the same way, those of the other's segments being none. The long one is the start whose tiles keep the
+device busy for the shortest time if one segment has all rows, with at most the stages of the other.
 """
 
 from __future__ import annotations

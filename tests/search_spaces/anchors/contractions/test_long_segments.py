@@ -12,14 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.build import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.reference import evaluate
 from cost_models.program_counts import count
 from scheduled_tensors import given_back, interpreted, taken_by_name
-from search_spaces import Schedule, SearchSpace, Workload, ops, target_named
+from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
 from search_spaces.decisions.decision import each_body
 from search_spaces.programs.statements import Store
 from segmented_workloads import grouped_product
@@ -33,8 +32,8 @@ TRITON = TritonBackend()
 TOLERANCE = 2e-3
 
 
-def in_segments(made: Workload, target: Any = TARGET, backend: str = "triton") -> SearchSpace:
-    space = spaces.build(made, target, [backends.named(backend)])
+def in_segments(made: Workload, target: Target = TARGET) -> SearchSpace:
+    space = spaces.build(made, target, [TRITON])
     return replace(space, sketches=tuple(s for s in space.sketches if s.name == "segmented_contraction"))
 
 
@@ -116,12 +115,10 @@ def test_persistent_programs_in_triton_end_behind_the_last_item_of_each_kernel(
     check(schedule, got, inputs)
 
 
-@pytest.mark.parametrize("backend", ["triton", "cuda"])
-def test_both_kernels_compile(backend: str) -> None:
-    schedule = next(s for s in in_segments(MADE, backend=backend).seeds() if dict(s.values)["long"])
-    made = build(schedule.program, schedule.one_line, TARGET, backends.named(backend))
+def test_both_kernels_compile() -> None:
+    schedule = persistent()
     assert len(schedule.program.kernels) == 2
-    assert made.binaries
+    assert build(schedule.program, schedule.one_line, TARGET, TRITON).binaries
 
 
 def starts(groups: int, rows: int) -> list[Schedule]:
