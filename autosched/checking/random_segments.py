@@ -28,7 +28,7 @@ def seeds_of_all_ways(seed: int) -> range:
 def drawn(count: int, positions: int, seed: int) -> torch.Tensor:
     """The ends of so many segments, the last one that of all positions: int64, on the CPU."""
     generator = torch.Generator().manual_seed(seed)
-    shares = _WAYS[seed % COUNT](count - 1, generator)
+    shares = _WAYS[seed % len(_WAYS)](count - 1, generator)
     return torch.cat([(shares * positions).round().long(), torch.tensor([positions])])
 
 
@@ -50,5 +50,3 @@ def _equal(cuts: int, generator: torch.Generator) -> torch.Tensor:
 
 
 _WAYS: tuple[Callable[[int, torch.Generator], torch.Tensor], ...] = (_uniform, _skewed, _one_hot, _equal)
-# Seeds so far apart cut in the same way.
-COUNT = len(_WAYS)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, Literal, TypeVar, cast
 
-from autosched.checking import random_segments
 from autosched.machine.blas_threads import one_meanwhile
 from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.policies import Policy
@@ -91,8 +90,8 @@ class SearchOf(Generic[T]):
         self._library_s: float | None = None
         self._failed: Counter[str] = Counter()
         self._policy = cast(Policy, self.provenance.policy)
-        # Every batch gets inputs of its own, with segments cut in the same way: their times are compared.
-        self._seeds = count(self.provenance.seed, step=random_segments.COUNT)
+        # Every batch gets inputs of its own.
+        self._seeds = count(self.provenance.seed)
         self._under_way: list[Batch] = []
         # Lost schedules that are submitted again.
         self._again: list[Schedule] = []

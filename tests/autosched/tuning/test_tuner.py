@@ -19,7 +19,6 @@ import pytest
 import autosched
 from autosched import Progress
 from autosched.backends import spaces
-from autosched.checking import random_segments
 from autosched.machine.policies import Policy
 from autosched.measuring import LostTrialError
 from autosched.strategies.random import Random
@@ -88,21 +87,6 @@ def test_asking_for_more_trials_measures_only_the_difference(log: Path) -> None:
     assert (result.trials_known, result.trials_done) == (30, 20)
     assert len(second.measured) == 20
     assert not set(first.measured) & set(second.measured)
-
-
-def test_batches_have_inputs_of_their_own_with_segments_cut_in_one_way(log: Path) -> None:
-    seeds: list[int] = []
-
-    class Seeded(FakeMeasurer):
-        def submit(
-            self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
-        ) -> list[Future[Measurement]]:
-            seeds.append(seed)
-            return super().submit(workload, schedules)
-
-    search(log, Seeded(), 40)
-    assert len(set(seeds)) == len(seeds) > 1
-    assert len({seed % random_segments.COUNT for seed in seeds}) == 1
 
 
 class SlowMeasurer(FakeMeasurer):
