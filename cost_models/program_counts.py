@@ -176,12 +176,13 @@ class _Counter:
                 self._scan(s, times)
             elif isinstance(s, If):
                 counts.branches += 1
-                share = 1.0 / self._extents.get(s.variable, 2)
+                share = self._shares.taken(s)
                 self._visit(s.then, times * share, taken * share, loops)
                 self._visit(s.otherwise, times * (1.0 - share), taken * (1.0 - share), loops)
             elif isinstance(s, Let):
                 self._extents[s.variable] = s.extent
                 self._shares.ends[s.variable] = self._elements_read(s.src, body)
+                self._shares.usual[s.variable] = s.usual
             elif isinstance(s, View):
                 self._view(s, times, taken, loops)
             elif isinstance(s, Regroup):

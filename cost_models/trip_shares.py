@@ -5,25 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from search_spaces.programs.statements import For
+from search_spaces.programs.statements import For, If
 from search_spaces.programs.tiles import Bound
 from search_spaces.workloads.expressions.affine import Affine
 
 
 @dataclass(frozen=True)
 class TripShares:
-    """`extents`: of all variables so far; `ends`: for those bound to data, elements of what they are read from."""
+    """`extents`: of all variables so far.
+
+    For those bound to data, `ends`: elements of what they are read from, and `usual`: the value that counts.
+    """
 
     extents: Mapping[str, int]
     ends: dict[str, int] = field(default_factory=dict)
+    usual: dict[str, int] = field(default_factory=dict)
 
     def within(self, bound: Bound | None) -> float:
         """The part of a loop's iterations before its end."""
         if bound is None:
             return 1.0
-        # What data adds to a bound's start, it mostly adds 0.
-        extents = {**self.extents, **dict.fromkeys(self.ends, 1)}
-        return min(1.0, bound.size / (bound.start.maximum(extents) + 1))
+        added = sum(step * self.usual[v] for v, step in bound.start.terms if v in self.usual)
+        extents = {**self.extents, **dict.fromkeys(self.usual, 1)}
+        return min(1.0, max(0, bound.size - added) / (bound.start.maximum(extents) + 1))
+
+    def taken(self, branch: If) -> float:
+        """The part of the values of a branch's variable for which it is taken."""
+        if branch.variable in self.usual:
+            return 1.0 if self.usual[branch.variable] == branch.value else 0.0
+        return 1.0 / self.extents.get(branch.variable, 2)
 
     def useful(self, loop: For) -> float:
         """The part of a loop's iterations that have an effect, and that it does not leave to other loops."""

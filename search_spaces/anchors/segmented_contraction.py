@@ -5,25 +5,27 @@ After:   grid m.0, n.0:                          a tile of rows of one segment e
            the contraction of these rows with w of their segment, as of any two matrices
 
 Decisions are those of a contraction on dot units, with tiles of one program each, and a producer only for items from
-a list. Nothing is split or copied, and outputs are stored by pointers, since descriptors write whole tiles.
+a list; `long` segments may have a kernel of their own. Nothing is split or copied, and outputs are stored by pointers,
+since descriptors write whole tiles.
 
 Grouped GEMM (CUTLASS), ragged dot (JAX), `torch._grouped_mm`; mixtures of experts (Shazeer et al., 2017).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from search_spaces.anchors.contractions.contraction_kernels import lower
 from search_spaces.anchors.contractions.dot_knobs import decisions
+from search_spaces.anchors.contractions.long_segments import LongSegments, long_segments
 from search_spaces.anchors.contractions.rules.dot_rules import DECIDED_FIRST, dot_rules
 from search_spaces.anchors.contractions.starting.contraction_starts import starts
 from search_spaces.anchors.contractions.work_items import with_work_items
 from search_spaces.decisions.decision import Anchor, Decision, derived
 from search_spaces.decisions.programs.persistence import ONE_TILE, PERSISTENT
 from search_spaces.decisions.programs.specialization import COOPERATIVE, NONE
-from search_spaces.decisions.programs.work_items import LIST, PROGRAM, work_items
+from search_spaces.decisions.programs.work_items import LIST, PROGRAM, long_tiles, work_items
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.tile_program import TileProgram
@@ -46,6 +48,8 @@ _ALLOWED: Mapping[str, tuple[KnobValue, ...]] = {
     "ctas": (1,),
     "batch": (1,),
 }
+# Segments of at most so many rows on average have tiles of few, which one that has most of the rows is too long for.
+_FEW_ROWS = 32
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
@@ -55,22 +59,38 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     found = segmented(workload)
     if found is None:
         raise UnmatchedError("no product has rows that are cut into segments by data, with a matrix for each")
-    form, product = found.form, found.form.workload
-    allowed = dict(_ALLOWED) if offers.places else {**_ALLOWED, "specialize": (NONE,)}
-    made = (*decisions(product, form, target, offers), work_items())
+    longs = long_segments(found, target, lambda of: _of_one(of, target, offers, {**_ALLOWED, "specialize": (NONE,)}))
+    allowed = _ALLOWED if offers.places else {**_ALLOWED, "specialize": (NONE,)}
+    more = (work_items(), long_tiles(tuple(longs)))
+    rules = (
+        Rule(("specialize", "items"), _why_not_listed),
+        Rule(("long", found.cut), lambda values: _why_not_longer(values, found.cut)),
+    )
+    sketch = _of_one(found, target, offers, allowed, more, rules)
+    seeds = tuple(v for start in sketch.seeds for v in _begun(_listed(start), found, tuple(longs)))
+    return (replace(sketch, lower=_Lowering(found, sketch, longs), seeds=seeds),)
+
+
+def _of_one(
+    of: Segmented,
+    target: Target,
+    offers: Offers,
+    allowed: Mapping[str, tuple[KnobValue, ...]],
+    more: tuple[Decision, ...] = (),
+    rules: tuple[Rule, ...] = (),
+) -> Sketch:
+    """The product of one segment; `more` decisions and `rules` are those of the items of all."""
+    form, product = of.form, of.form.workload
+    made = (*decisions(product, form, target, offers), *more)
     applied = tuple(_restricted(d, allowed.get(d.name)) for d in made)
     anchor = Anchor(
         "segmented_contraction",
         lambda values: lower(product, form, values),
-        (
-            *dot_rules(product, form, target, {d.name: d.knob for d in applied}, offers),
-            Rule(("specialize", "items"), _why_not_listed),
-        ),
-        tuple(map(_listed, starts(form, target, applied, offers))),
+        (*dot_rules(product, form, target, {d.name: d.knob for d in applied}, offers), *rules),
+        starts(form, target, applied, offers),
         decided_first=DECIDED_FIRST,
     )
-    sketch = derived(anchor, applied)
-    return (replace(sketch, lower=_Lowering(found, sketch)),)
+    return derived(anchor, applied)
 
 
 def _why_not_listed(values: Values) -> str | None:
@@ -79,9 +99,27 @@ def _why_not_listed(values: Values) -> str | None:
     return f"specialize={values['specialize']} reads the items of its tiles: expected items={LIST}"
 
 
+def _why_not_longer(values: Values, cut: str) -> str | None:
+    long, rows = values.integer("long"), values.tile(cut)
+    if not long or long >= 2 * rows:
+        return None
+    return f"long={long} is for segments that tiles of {rows} rows are too short for; expected {2 * rows} at least"
+
+
 def _listed(start: Values) -> Values:
     """The start with a list of items where roles need it."""
     return Values({**start, "items": PROGRAM if start["specialize"] == NONE else LIST})
+
+
+def _begun(start: Values, of: Segmented, longs: tuple[int, ...]) -> Iterator[Values]:
+    """The start; and if segments have few rows each, the same with the long ones apart.
+
+    Its programs are persistent, so that they end behind the last item: there are few where long segments have the rows.
+    """
+    yield start
+    few = of.form.extents[of.form.cuts[0]] <= _FEW_ROWS * of.segment.size and start["grid"] == ONE_TILE
+    if few and (longer := [size for size in longs if size >= 2 * start.tile(of.cut)]):
+        yield Values({**start, "grid": PERSISTENT, "per_sm": 2, "long": longer[-1]})
 
 
 def _restricted(decision: Decision, allowed: tuple[KnobValue, ...] | None) -> Decision:
@@ -91,10 +129,12 @@ def _restricted(decision: Decision, allowed: tuple[KnobValue, ...] | None) -> De
 class _Lowering:
     """The lowering of the product of one segment, for the items of all."""
 
-    def __init__(self, of: Segmented, sketch: Sketch) -> None:
-        self._of, self._sketch = of, sketch
+    def __init__(self, of: Segmented, sketch: Sketch, longs: Mapping[int, LongSegments]) -> None:
+        self._of, self._sketch, self._longs = of, sketch, longs
 
     def __call__(self, values: Values) -> TileProgram:
         program = self._sketch.lower(values)
-        size, listed = values.tile(self._of.cut), values["items"] == LIST
-        return replace(with_work_items(program, self._of, size, listed), name=self._of.workload.name)
+        size, listed, long = values.tile(self._of.cut), values["items"] == LIST, self._longs.get(values.integer("long"))
+        made = with_work_items(program, self._of, size, listed, long.shorter if long else None)
+        made = long.beside(made, values.integer("stages")) if long else made
+        return replace(made, name=self._of.workload.name)

@@ -34,12 +34,16 @@ class Grid:
 
         for tile in 8: for v in 10                                3 programs: 8 tiles in 3 iterations, the last with 2
         for program in 3: for (tile, v) in 80/3 of the pairs      all 3 programs end at once
+
+    `live`: the variable that the body binds to a number of positions of the first axis, before it uses any variable of
+    the grid. Tiles at later positions have no effect, and persistent programs may end before them.
     """
 
     axes: tuple[GridAxis, ...]
     group: tuple[str, int] | None = None
     persistent: int | None = None
     stream: tuple[str, int] | None = None
+    live: str = ""
 
     @property
     def tiles(self) -> int:

@@ -41,6 +41,7 @@ def to_text(program: TileProgram) -> str:
         order = ", ".join(f"{a.variable} in {a.extent}" for a in grid.axes)
         extra = f", {grid.group[0]} in groups of {grid.group[1]}" if grid.group else ""
         extra += f", persistent on {grid.programs} programs" if grid.persistent else ""
+        extra += f", of use below {grid.live}" if grid.live else ""
         extra += f", {grid.stream[0]} streamed" if grid.stream else ""
         lines += [f"once for a constant, {prepared}:"] if prepared else []
         lines.append(f"kernel {kernel.name}: grid {order}{extra}  [{_launch_text(kernel.launch)}]")
@@ -129,7 +130,7 @@ def _statement_text(s: Statement, tiles: Mapping[str, Tile]) -> str:
             marks += [f"{s.digits.number} counts {fused}"] if s.digits else []
             return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
         case Let():
-            return f"let {s.variable} in {s.extent} = {s.src}"
+            return f"let {s.variable} in {s.extent} = {s.src}" + (f"  # mostly {s.usual}" if s.usual else "")
         case If():
             return f"if {s.variable} {'==' if s.then else '!='} {s.value}:"
 

@@ -13,7 +13,7 @@ from autosched.backends.printing.scope import Block, Scope, call
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.language.bit_fields import is_field
 from autosched.backends.triton.language.folds import folded_tiles
-from autosched.backends.triton.language.grid import print_grid, stream_iterations
+from autosched.backends.triton.language.grid import print_grid, printed_once, stream_iterations
 from autosched.backends.triton.language.index import Along, Indexing, expand
 from autosched.backends.triton.language.loops import turns
 from autosched.backends.triton.language.marked import open_marked
@@ -91,8 +91,11 @@ class KernelPrinter:
             self.root.definitions.append("tl.extra.cuda.gdc_wait()")
         if followed_ahead(self._program, self._kernel):
             self.root.definitions.append("tl.extra.cuda.gdc_launch_dependents()")
+        once = printed_once(self._kernel)
+        for statement in self._kernel.body[:once]:
+            self.print(statement)
         print_grid(self._kernel, self.indexing, self.root, self.block)
-        self._print_body(self._kernel.body)
+        self._print_body(self._kernel.body[once:])
         signature = f"def {function_name(self._kernel)}({', '.join(self.parameters.names)}):"
         kernel = "\n".join(["@triton.jit", signature, *self.root.text(1)])
         return "\n\n\n".join([*self._combining, kernel])

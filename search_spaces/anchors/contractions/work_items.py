@@ -12,8 +12,9 @@ After:   grid m.0 in 12, n.0 in 4:                              as many tiles as
            b = load b[m.segment, k.0*32 : +32, n.0*128 : +128]
            store out[m.first : +64, n.0*128 : +128] = acc where m.first + m < end
 
-Tiles that no segment has come last in the grid, load nothing, and store nothing. Whatever the ends are, nothing outside
-of the outputs is stored; rows of unsorted ones are those of several segments, or of none.
+Tiles that no segment has come last in the grid, and do nothing else. Whatever the ends are, nothing outside of the
+outputs is stored; rows of unsorted ones are those of several segments, or of none. A kernel may have the items of some
+segments alone, by their number of rows: the others have no tiles in it (`long_segments`).
 
 Also called a grouped GEMM's tile scheduler (CUTLASS, example 24), a problem visitor, or sorted expert blocks (vLLM).
 """
@@ -31,6 +32,7 @@ from search_spaces.programs.statements import (
     Combination,
     For,
     Gather,
+    If,
     Let,
     Load,
     Map,
@@ -39,6 +41,7 @@ from search_spaces.programs.statements import (
     Scan,
     Statement,
     Store,
+    children,
     mapped,
     produced,
     statements,
@@ -53,13 +56,28 @@ _SEGMENTS = "segment"
 _Place = TypeVar("_Place")
 
 
-def with_work_items(program: TileProgram, of: Segmented, size: int, listed: bool) -> TileProgram:
+@dataclass(frozen=True)
+class Lengths:
+    """Numbers of rows of segments: more than `above`, and at most `most`."""
+
+    above: int
+    most: int
+
+    def of_equal(self, rows: int, segments: int) -> bool:
+        """True for segments of equal lengths."""
+        return self.above < -(-rows // segments) <= self.most
+
+
+def with_work_items(
+    program: TileProgram, of: Segmented, size: int, listed: bool, lengths: Lengths | None = None
+) -> TileProgram:
     """The program of one segment, with tiles of `size` rows, a power of two, as that of all segments.
 
-    `listed`: a kernel before it finds the items of all tiles.
+    `listed`: a kernel before it finds the items of all tiles; `lengths`: those of the segments that have items, or of
+    all.
     """
     (plain,) = (k for k in program.kernels if not k.auxiliary)
-    items = _Items(of, plain, size, listed)
+    items = _Items(of, plain, size, listed, lengths)
     kernels = [k if k.auxiliary else items.kernel for k in program.kernels]
     before, made = ([items.listing], [items.items]) if listed else ([], [])
     own = [b for b in program.buffers if b.role not in ("input", "output")]
@@ -74,6 +92,7 @@ class _Items:
     plain: Kernel
     size: int
     listed: bool
+    lengths: Lengths | None
 
     @property
     def kernel(self) -> Kernel:
@@ -82,14 +101,17 @@ class _Items:
         number, row, end = self._read(e) if self.listed else self._found(e)
         self._bind(e, number, row, end)
         body = mapped(tuple(map(self._skipped, self.plain.body)), lambda s: self._placed(s, number))
-        stored = (made for s in body for made in self._within(s, end, e.names))
-        return replace(self.plain, body=(*e.body, *stored))
+        last = _last_assignment(body) + 1
+        stored = tuple(made for s in body[last:] for made in self._within(s, end, e.names))
+        # Roles have no branches.
+        ended = stored if self.listed else (If(self._idle, 0, stored),)
+        grid = replace(self.plain.grid, live=self._live)
+        return replace(self.plain, grid=grid, body=(*e.body, *body[:last], *ended))
 
     @cached_property
     def items(self) -> Buffer:
         """The segment, the first row and the end of every item."""
-        count = next(a.extent for a in self.plain.grid.axes if a.variable == self._item)
-        return Buffer(workspace_name(self.of.workload, "items"), (3, count), "int32", "workspace")
+        return Buffer(workspace_name(self.of.workload, "items"), (3, self._most), "int32", "workspace")
 
     @property
     def listing(self) -> Kernel:
@@ -135,10 +157,22 @@ class _Items:
     def _idle(self) -> str:
         return f"{self._axis}.idle"
 
+    @property
+    def _live(self) -> str:
+        """The variable that counts the items with rows, of persistent programs that find them; or "" of others."""
+        grid = self.plain.grid
+        slowest = grid.axes[0].variable == self._item
+        return f"{self._axis}.live" if grid.walked and slowest and not self.listed else ""
+
     def _entry(self, table: Table) -> str:
         return f"{self._axis}.entry{table.offset}_{table.entries}"
 
     # Sizes
+
+    @property
+    def _most(self) -> int:
+        """The most items that there can be."""
+        return next(a.extent for a in self.plain.grid.axes if a.variable == self._item)
 
     @property
     def _rows(self) -> int:
@@ -159,11 +193,11 @@ class _Items:
         """The segment of the item, its first row, and the row behind the last one of the segment."""
         segment = Slice(Affine(), self._padded, _SEGMENTS)
         begins, ends = self._bounds(e, Tile.along([segment], e.names.fresh("at"), "int64"), segment)
-        rows = e.map("add", e.map("sub", ends, begins, dtype="int64"), self.size - 1, dtype="int64")
-        shift = self.size.bit_length() - 1
-        tiles = e.map("maximum", e.map("shift_right", rows, shift, dtype="int64"), 0, name="tiles", dtype="int64")
+        tiles = self._tiles(e, e.map("sub", ends, begins, name="rows", dtype="int64"))
         until = replace(tiles, name=e.names.fresh("until"))
         e.body.append(Scan((until,), (tiles.name,), _SEGMENTS, _sum(e.names)))
+        if self._live:
+            e.body.append(Let(self._live, self._most + 1, self._folded(e, until, "live", "max").name))
         item = self._single(e, axis_index(self._item), "item")
         done = e.map("le", until, item, name="done", compared="int64")
         number = self._folded(e, e.map("where", done, 1, 0, dtype="int64"), "number", "sum")
@@ -175,11 +209,25 @@ class _Items:
         row = e.map("where", is_item, e.map("add", own, ahead, dtype="int64"), self._rows, name="row", dtype="int64")
         return number, row, end
 
+    def _tiles(self, e: Emitter, rows: Tile) -> Tile:
+        """Numbers of tiles of segments with these numbers of rows."""
+        shift, counted = self.size.bit_length() - 1, e.map("add", rows, self.size - 1, dtype="int64")
+        tiles = e.map("maximum", e.map("shift_right", counted, shift, dtype="int64"), 0, name="tiles", dtype="int64")
+        if self.lengths is None:
+            return tiles
+        if self.lengths.most < self._rows:
+            tiles = e.map("where", e.map("le", rows, self.lengths.most, compared="int64"), tiles, 0, dtype="int64")
+        if self.lengths.above:
+            tiles = e.map("where", e.map("lt", self.lengths.above, rows, compared="int64"), tiles, 0, dtype="int64")
+        return tiles
+
     def _bind(self, e: Emitter, number: Tile, row: Tile, end: Tile) -> None:
         """Bind the variables of the item, as far as its statements have them."""
         e.body.append(Let(self._first, self._rows + 1, row.name))
         has_rows = e.map("lt", row, end, compared="int64")
-        e.body.append(Let(self._idle, 2, e.map("where", has_rows, 0, 1, name="idle", dtype="int64").name))
+        idle = e.map("where", has_rows, 0, 1, name="idle", dtype="int64")
+        usual = self.lengths is None or self.lengths.of_equal(self._rows, self._ends)
+        e.body.append(Let(self._idle, 2, idle.name, usual=0 if usual else 1))
         for variable, table in {self._entry(t): t for t in self.of.tables.values()}.items():
             entry = e.map("add", number, table.offset, name="entry", dtype="int64")
             e.body.append(Let(variable, table.entries, entry.name))
@@ -258,6 +306,16 @@ class _Items:
         inside = replace(at, name=names.fresh("inside"), dtype="float32")
         tests = (Position(at, piece), Map(inside, "lt", (at.name, end.name), "int64"))
         return (*tests, replace(s, where=inside.name))
+
+
+def _last_assignment(body: Sequence[Statement]) -> int:
+    """The number of the last statement that has a body, or assigns to a tile that exists."""
+    found, known = -1, set[str]()
+    for n, s in enumerate(body):
+        own = {t.name for t in produced(s)}
+        found = n if any(children(s)) or own & known else found
+        known |= own | {t.name for inner in statements((s,)) for t in produced(inner)}
+    return found
 
 
 def _sum(names: Names) -> Combination:

@@ -7,7 +7,7 @@ from autosched.backends.printing.scope import Block, Scope
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.words import Words
 from search_spaces.programs.grid import Grid
-from search_spaces.programs.statements import For
+from search_spaces.programs.statements import For, Let
 from search_spaces.programs.tile_program import Kernel
 
 
@@ -20,7 +20,7 @@ def print_grid(kernel: Kernel, indexing: Indexing, root: Scope, block: Block) ->
                                                                     n_0 = tile % 8
 
     `flatten` of the loops directly in a persistent kernel belongs to the tile loop, which is the outermost of the nest
-    that it fuses.
+    that it fuses. A number of live positions, which is known there, ends the tile loop.
     """
     grid = kernel.grid
     variables = frozenset(a.variable for a in grid.axes)
@@ -37,9 +37,28 @@ def print_grid(kernel: Kernel, indexing: Indexing, root: Scope, block: Block) ->
         return
     loops = [s for s in kernel.body if isinstance(s, For)]
     attributes = ["flatten=True"] if any(s.flatten for s in loops) else []
-    iterations = ", ".join(["pid", str(grid.tiles), str(grid.programs), *attributes])
+    iterations = ", ".join(["pid", _end(grid, indexing), str(grid.programs), *attributes])
     scope = block.open(f"for tile in tl.range({iterations}):", *variables)
     scope.definitions += position(grid, indexing, "tile")
+
+
+def printed_once(kernel: Kernel) -> int:
+    """Number of the first statements of a kernel's body that stand before its tile loop."""
+    if not kernel.grid.walked or kernel.grid.stream is not None:
+        return 0
+    return next((n for n, s in enumerate(kernel.body, 1) if isinstance(s, Let) and s.variable == kernel.grid.live), 0)
+
+
+def _end(grid: Grid, indexing: Indexing) -> str:
+    """The number of tiles, as far as they are live; groups of positions are computed whole."""
+    if not grid.live:
+        return str(grid.tiles)
+    first, live = grid.axes[0], indexing.variable(grid.live)
+    beside = grid.tiles // first.extent
+    if grid.group is None or grid.group[0] != first.variable:
+        return f"{live} * {beside}"
+    size = grid.group[1]
+    return f"tl.minimum(tl.cdiv({live}, {size}) * {size * beside}, {grid.tiles})"
 
 
 def stream_iterations(grid: Grid, variable: str) -> str | None:
