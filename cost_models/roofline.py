@@ -46,7 +46,7 @@ def bound_s(workload: Workload, target: Target) -> float:
     """
     operands = multiplied(workload)
     multiplying = [s for s in workload.stages if s.name in operands]
-    dots = sum(2 * s.points / target.flops_per_s(operands[s.name], workload.precision) for s in multiplying)
+    dots = sum(s.dot_flops / target.flops_per_s(operands[s.name], workload.precision) for s in multiplying)
     # Recomputing an operand of a dot is the schedule's choice: it counts for nothing here.
     plain = workload.flops - sum(s.flops for s in multiplying)
     rest = plain / target.fp32_flops

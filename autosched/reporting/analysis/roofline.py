@@ -69,7 +69,7 @@ def position(task: Task) -> RooflinePosition | None:
 def _work(op: Workload, target: Target) -> tuple[str, int, float]:
     """Element type, operations and their peak rate: of dots, if there are any."""
     operands = multiplied(op)
-    dots = [(2 * s.points, operands[s.name]) for s in op.stages if s.name in operands]
+    dots = [(s.dot_flops, operands[s.name]) for s in op.stages if s.name in operands]
     if not dots:
         return "float32", op.flops, target.fp32_flops
     flops = sum(count for count, _ in dots)
