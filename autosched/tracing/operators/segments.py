@@ -9,9 +9,8 @@ Positions that no segment has are data as well: they are read by nobody, and wha
 from __future__ import annotations
 
 from autosched.tracing.operators.joining_rules import padded
-from autosched.tracing.operators.rules import Result, UnsupportedError, arange, reshape
+from autosched.tracing.operators.rules import Result, UnsupportedError, arange, as_constant, reshape
 from autosched.tracing.operators.view_translation import piece
-from autosched.tracing.values.conversions import constant
 from autosched.tracing.values.values import Arange, Segments, Value, View
 from autosched.tracing.values.views import Expansion, Reshape
 from search_spaces.workloads.dtypes import is_integer
@@ -59,7 +58,7 @@ def inside_alone(
     at = arange(x.shape[dim], rank, dim + 1, f"{result.name}_at")
     of_segment = (*(1,) * (place + 1 - len(bounds[0].shape)), *bounds[0].shape, *(1,) * (rank - place - 1))
     begin, end = (reshape(b, of_segment) for b in bounds)
-    nothing = constant(other, x.dtype)
+    nothing = as_constant(other, x.dtype)
     return Result(f"{result.name}_{x.name}_inside", shape, x.dtype, result.line).elementwise(
         lambda p, b, e, element: ex.call("where", is_inside(p, b, e), element, nothing),
         *(at, begin, end),
