@@ -14,6 +14,11 @@ def in_segment(offsets: str, segment: str, position: str) -> Expression:
     """True where offsets[segment] <= position < offsets[segment + 1], of these axes."""
     at = ex.call("to_integer", Position(axis_index(position)))
     begin, end = (ex.call("to_integer", Access(offsets, (axis_index(segment) + Affine(offset=n),))) for n in (0, 1))
+    return is_inside(at, begin, end)
+
+
+def is_inside(at: Expression, begin: Expression, end: Expression) -> Expression:
+    """True where begin <= position < end."""
     return ex.mul(ex.call("le", begin, at), ex.call("lt", at, end))
 
 

@@ -16,11 +16,12 @@ from typing import Any
 
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, as_constant, converted, reshape
 from autosched.tracing.operators.scan_rules import RULES as SCANS
-from autosched.tracing.operators.segments import bounds_of_offsets, inside_alone, is_inside, segment_of
+from autosched.tracing.operators.segments import bounds_of_offsets, inside_alone, segment_of
 from autosched.tracing.values.values import Gathered, Value
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Literal
+from search_spaces.workloads.segments import is_inside
 
 # What a segment without elements has, by the name of the reduction, and how it is folded.
 _FOLDS = {

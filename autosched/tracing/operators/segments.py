@@ -15,7 +15,8 @@ from autosched.tracing.values.values import Arange, Segments, Value, View
 from autosched.tracing.values.views import Expansion, Reshape
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.expression import Expression, Integer
+from search_spaces.workloads.expressions.expression import Integer
+from search_spaces.workloads.segments import is_inside
 
 # This many comparisons take a few times as long as reading an element of the result.
 MOST_COMPARED = 1024
@@ -39,11 +40,6 @@ def bounds_of_offsets(offsets: Value) -> tuple[Value, Value]:
 def _check_bounds(bounds: Value) -> None:
     if not is_integer(bounds.dtype):
         raise UnsupportedError(f"bounds of segments as {bounds.dtype}; expected integers")
-
-
-def is_inside(at: Expression, begin: Expression, end: Expression) -> Expression:
-    """True where a position is in the segment of these bounds."""
-    return ex.mul(ex.call("le", begin, at), ex.call("lt", at, end))
 
 
 def inside_alone(
