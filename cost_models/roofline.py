@@ -15,6 +15,7 @@ from search_spaces import Target, TileProgram, Workload
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import UNLIMITED, Limits, Resources
 from search_spaces.structure.multiplied import multiplied
+from search_spaces.structure.pairs_in_segments import needed_parts
 
 # Seconds to launch one kernel: about 3 µs back to back on a GPU; a function call handed to waiting threads on a CPU.
 GPU_LAUNCH_S = 3e-6
@@ -42,13 +43,16 @@ def bound_s(workload: Workload, target: Target) -> float:
     """Seconds at nominal rates: all operations at the peak, or each byte from or to memory once, whichever is longer.
 
     A lower bound for kernels whose operands come from memory; operands in a cache can beat it. Operations of dots run
-    at the rate of their operands' dtype, all others at the float32 rate.
+    at the rate of their operands' dtype, all others at the float32 rate. Segments count as if they had equal lengths.
     """
     operands = multiplied(workload)
     multiplying = [s for s in workload.stages if s.name in operands]
-    dots = sum(2 * s.points / target.flops_per_s(operands[s.name], workload.precision) for s in multiplying)
+    parts = needed_parts(workload)
+    dots = sum(
+        parts[s.name] * s.dot_flops / target.flops_per_s(operands[s.name], workload.precision) for s in multiplying
+    )
     # Recomputing an operand of a dot is the schedule's choice: it counts for nothing here.
-    plain = workload.flops - sum(s.flops for s in multiplying)
+    plain = sum(parts[s.name] * s.flops for s in workload.stages if s.name not in operands)
     rest = plain / target.fp32_flops
     return max(dots, rest, workload.min_bytes / target.memory_bytes_per_s)
 

@@ -75,7 +75,7 @@ def launched(op: Op) -> tuple[Workload, ...]:
 
 def dot_flops(op: Op) -> int:
     """Operations of its contractions, a multiply-add being two; 0 when it has none."""
-    return sum(2 * stage.points for workload in launched(op) for stage in workload.stages if stage.is_contraction)
+    return sum(stage.dot_flops for workload in launched(op) for stage in workload.stages if stage.is_contraction)
 
 
 def dot_dtype(op: Op) -> str | None:

@@ -106,26 +106,32 @@ class DynamicOperator:
 
     @cached_property
     def place(self) -> _Place:
-        """The first dimension of an input that tells the size.
+        """The first dimension of an input that grows linearly with the size, at all points.
 
         Raises:
             InputError: no input has one, or its size is no linear function of the operator's.
         """
-        low, high = self.points[0], self.points[-1]
-        found = next(self._changing(low, high), None)
-        if found is None:
+        changing = list(self._changing())
+        if not changing:
             raise InputError(f"{self.label}: no dimension of an input changes with the size; expected one that does")
-        told = {point: self.at(point).inputs[found.number].shape[found.dim] for point in self.points}
-        if any(extent != found.slope * point + found.offset for point, extent in told.items()):
-            extents = ", ".join(f"{extent} at {point}" for point, extent in told.items())
+        found = next((place for place, told in changing if place is not None), None)
+        if found is None:
+            extents = ", ".join(f"{extent} at {point}" for point, extent in changing[0][1].items())
             raise InputError(f"{self.label}: a dimension is {extents}; expected one that grows evenly with the size")
         return found
 
-    def _changing(self, low: int, high: int) -> Iterator[_Place]:
-        for number, (one, other) in enumerate(zip(self.at(low).inputs, self.at(high).inputs, strict=False)):
-            for dim, (least, most) in enumerate(zip(one.shape, other.shape, strict=False)):
-                if (slope := (most - least) // (high - low)) > 0:
-                    yield _Place(number, dim, slope, least - slope * low)
+    def _changing(self) -> Iterator[tuple[_Place | None, Mapping[int, int]]]:
+        """The dimensions that change, with their extents at every point; no place where these are not linear."""
+        low, high = self.points[0], self.points[-1]
+        inputs = [self.at(point).inputs for point in self.points]
+        for number, of_points in enumerate(zip(*inputs, strict=False)):
+            for dim, extents in enumerate(zip(*(t.shape for t in of_points), strict=False)):
+                told = dict(zip(self.points, extents, strict=True))
+                if len({*extents}) > 1:
+                    slope = (told[high] - told[low]) // (high - low)
+                    offset = told[low] - slope * low
+                    linear = slope > 0 and all(extent == slope * point + offset for point, extent in told.items())
+                    yield _Place(number, dim, slope, offset) if linear else None, told
 
     def size_of(self, tensors: Sequence[Tensor]) -> int:
         """The size that these inputs have.

@@ -7,6 +7,7 @@ from search_spaces.workloads.dtypes import FLOAT8, FLOATS
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Literal, Position, Segment
+from search_spaces.workloads.segments import is_inside
 from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor, Workload, check_shape
 
 # The axis that the ends cut.
@@ -106,7 +107,7 @@ def _in_group(element: Expression) -> Expression:
     at = ex.call("to_integer", Position(axis_index("k")))
     begin = ex.call("to_integer", Access("ends", (axis_index("g") + Affine(offset=-1),), 0))
     end = ex.call("to_integer", Access("ends", (axis_index("g"),)))
-    return ex.call("where", ex.mul(ex.call("le", begin, at), ex.call("lt", at, end)), element, Literal(0.0))
+    return ex.call("where", is_inside(at, begin, end), element, Literal(0.0))
 
 
 def _element(name: str, stored: str) -> Access:

@@ -3,8 +3,11 @@
     x[m, k] * q[k, n]                                    bfloat16 by int8: q is converted before the dot
     (a[m, k] * s[m, k // 128]) * (b[k, n] * t[k // 128])     8-bit floats by blocks: s · t scales the dot of a block
 
-A factor that is the same along the tiled axis leaves the dot, if operands of a narrower type remain. Sums of floats are
-in any order, and each of the products is rounded once more or less; scales are finite.
+A factor that is the same along the tiled axis leaves the dot, if operands of a narrower type remain and one of them has
+few bits, so that float16 holds it. Sums of floats are in any order, and each of the products is rounded once more or
+less; scales and their products are finite. What a scale would have made smaller may then be too large for float32 where
+the other operand is within 2^40 of its largest number (2^16 of an element times 2^24 terms): within 2^31 for int8.
+Two operands with the range of float32, as bfloat16 has it, keep their scales: their products alone may be too large.
 """
 
 from __future__ import annotations
@@ -115,9 +118,16 @@ def without_scales(
     before, after = (operands_in(x, reduced, dtypes, True) for x in (dots, apart))
     if after is None or (before is not None and dtype(after).bytes >= dtype(before).bytes):
         return tuple(dots)
+    if not all(_is_short(d.a, dtypes) or _is_short(d.b, dtypes) for d in apart):
+        return tuple(dots)
     if is_integer(after) and math.prod(x.extent for x in reduced) * range_of(after)[0] ** 2 >= 2**31:
         return tuple(dots)
     return apart
+
+
+def _is_short(e: Expression, dtypes: Mapping[str, str]) -> bool:
+    """True if all values of an operand are between 2^-24 and 2^16 or 0, up to the sign."""
+    return "float16" in holding(e, dtypes)
 
 
 def _without_scale(dot: Product, tiled: str) -> Product:

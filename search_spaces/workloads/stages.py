@@ -148,20 +148,29 @@ class Stage:
             case _:
                 return ()
 
+    @cached_property
+    def cut(self) -> frozenset[str]:
+        """The axes of segments into which its folded axes are cut: each of their positions is in one segment."""
+        return cut_axes(self.expression, [x.name for x in self.reduction.axes] if self.reduction else [])
+
+    @property
+    def needed_points(self) -> int:
+        """Evaluations of the expression that are enough: of an axis cut into segments each position is in one."""
+        return math.prod(n for x, n in self.extents.items() if x not in self.cut)
+
+    @property
+    def dot_flops(self) -> int:
+        """Operations of a sum of products by dots, a multiply-add being two."""
+        return 2 * self.needed_points
+
     @property
     def flops(self) -> int:
-        """Floating-point operations, a fold of a reduction counted as one; a factor counts once for its own axes.
-
-        Of an axis that is cut into segments each position counts in one of these.
-        """
-        folded = [x.name for x in self.reduction.axes] if self.reduction else []
-        cut = cut_axes(self.expression, folded)
-        points = math.prod(n for x, n in self.extents.items() if x not in cut)
+        """Floating-point operations, a fold of a reduction counted as one; a factor counts once for its own axes."""
         if self.factors:
-            own = [math.prod(self.extents[v] for v in variables(f) - cut) * flops(f) for f in self.factors]
-            return 2 * points + sum(own)
+            own = [math.prod(self.extents[v] for v in variables(f) - self.cut) * flops(f) for f in self.factors]
+            return self.dot_flops + sum(own)
         combining = flops(self.combination) if self.combination else int(self.reduction is not None)
-        return points * (flops(self.expression) + combining)
+        return self.needed_points * (flops(self.expression) + combining)
 
     @property
     def terms(self) -> int:

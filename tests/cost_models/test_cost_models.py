@@ -227,6 +227,17 @@ def test_the_bound_is_the_longer_of_operations_and_bytes() -> None:
     assert bound_s(copy, H200) == pytest.approx(2 * 4 * 2**24 / H200.memory_bytes_per_s)
 
 
+def test_positions_of_segments_count_once_in_the_bound() -> None:
+    ragged = ops.grouped_matmul(64, 2048, 2048, 32768, ragged="k")
+    assert bound_s(ragged, H200) == pytest.approx(2 * 2048 * 2048 * 32768 / H200.matrix_flops)
+
+
+def test_pairs_of_other_segments_count_for_nothing_in_the_bound() -> None:
+    whole, cut = (ops.varlen_attention(8192, 16, 128, sequences) for sequences in (1, 16))
+    pairs = 4 * 16 * 128 * 8192**2 / H200.matrix_flops
+    assert pairs / 20 < bound_s(cut, H200) <= pairs / 16 < bound_s(whole, H200) <= pairs
+
+
 def test_the_bound_of_float32_dots_follows_their_precision() -> None:
     assert bound_s(ops.matmul(4096, 4096, 4096), H200) == pytest.approx(2 * 4096**3 / H200.fp32_flops)
     tf32 = ops.matmul(4096, 4096, 4096, dtype="tf32")

@@ -27,15 +27,17 @@ def condition_of(stage: Stage) -> Expression | None:
     if stage.reduction is None or stage.reduction.operator not in _IDENTITIES or is_integral(stage.expression):
         return None
     identity = Literal(_IDENTITIES[stage.reduction.operator])
-    # Of a product all factors: 0 times an infinity is none.
-    found = []
-    for factor in stage.factors or (stage.expression,):
-        match factor:
-            case Apply("where", (condition, _, other)) if other == identity:
-                found.append(condition)
-            case _:
-                return None
-    return found[0]
+    # Of a product all factors have the same one: 0 times an infinity is no identity.
+    found = {_condition(factor, identity) for factor in stage.factors or (stage.expression,)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _condition(e: Expression, identity: Expression) -> Expression | None:
+    match e:
+        case Apply("where", (condition, _, other)) if other == identity:
+            return condition
+        case _:
+            return None
 
 
 def range_of(

@@ -8,6 +8,7 @@ from autosched.reporting.analysis.tasks import Task
 from cost_models.roofline import bound_s
 from search_spaces import Target, Workload
 from search_spaces.structure.multiplied import multiplied
+from search_spaces.structure.pairs_in_segments import needed_parts
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def position(task: Task) -> RooflinePosition | None:
 def _work(op: Workload, target: Target) -> tuple[str, int, float]:
     """Element type, operations and their peak rate: of dots, if there are any."""
     operands = multiplied(op)
-    dots = [(2 * s.points, operands[s.name]) for s in op.stages if s.name in operands]
+    parts = needed_parts(op)
+    dots = [(round(parts[s.name] * s.dot_flops), operands[s.name]) for s in op.stages if s.name in operands]
     if not dots:
         return "float32", op.flops, target.fp32_flops
     flops = sum(count for count, _ in dots)

@@ -40,7 +40,7 @@ def cost(workload: Workload, chained: bool = False) -> float:
     most = scheduling_of(workload).most_programs
     busy = 1.0 if most is None else min(1.0, most / PROGRAMS)
     multiplying = [s for s in workload.stages if s.is_contraction or (s.factors and has_dots(workload))]
-    dots = sum(2.0 * s.points for s in multiplying)
+    dots = sum(s.dot_flops for s in multiplying)
     pointwise = workload.flops - dots + sum(map(_computed_again, multiplying))
     return LAUNCH_BYTES + work(workload.min_bytes + _written_again(workload), pointwise, dots) / busy
 
@@ -49,7 +49,7 @@ def _computed_again(stage: Stage) -> float:
     """Operations on operands of a dot besides the first time: once more for every further tile of the other's axes."""
     total = 0.0
     for operand, other in itertools.permutations(stage.factors, 2):
-        own = math.prod(stage.extents[v] for v in variables(operand))
+        own = math.prod(stage.extents[v] for v in variables(operand) - stage.cut)
         across = math.prod(stage.extents[v] for v in variables(other) - variables(operand))
         total += own * flops(operand) * (math.ceil(across / _TILE_COLUMNS) - 1)
     return total
@@ -80,7 +80,7 @@ def _chained_operations(workload: Workload) -> tuple[float, float]:
         times = tiles if stage.name in folded else 1
         multiplied = _multiplied(stage)
         if multiplied:
-            dots += 2.0 * stage.points * times
+            dots += stage.dot_flops * times
         elif stage.reduction:
             pointwise += float(stage.points * tiles)
         new = {e for part in multiplied or (stage.expression,) for e in walk(part) if isinstance(e, Apply)} - known

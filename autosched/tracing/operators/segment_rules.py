@@ -14,13 +14,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from autosched.tracing.operators.rules import Result, UnsupportedError, arange, converted, reshape
+from autosched.tracing.operators.rules import Result, UnsupportedError, arange, as_constant, converted, reshape
 from autosched.tracing.operators.scan_rules import RULES as SCANS
-from autosched.tracing.operators.segments import bounds_of_offsets, inside_alone, is_inside, segment_of
+from autosched.tracing.operators.segments import bounds_of_offsets, inside_alone, segment_of
 from autosched.tracing.values.values import Gathered, Value
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Literal
+from search_spaces.workloads.segments import is_inside
 
 # What a segment without elements has, by the name of the reduction, and how it is folded.
 _FOLDS = {
@@ -163,13 +164,14 @@ def _padded_from_jagged(
         places,
         reshape(end, (count, 1)),
     )
+    padding = as_constant(padding_value, values.dtype)
     rank = len(result.shape)
     behind = (1,) * (rank - 2)
     found = result.part("found", result.shape, values.dtype).of(
         Gathered, table=values, index=(reshape(places, (*shape, *behind)), *range(2, rank))
     )
     return result.pointwise(
-        lambda i, v: ex.call("where", ex.call("eq", i, ex.Integer(1)), v, Literal(float(padding_value))),
+        lambda i, v: ex.call("where", ex.call("eq", i, ex.Integer(1)), v, padding),
         reshape(inside, (*shape, *behind)),
         found,
     )
@@ -186,9 +188,9 @@ def _jagged_from_padded(result: Result, dense: Value, offsets: list[Value], tota
     shape = (*at.shape, *(1,) * (rank - 2))
     index = (reshape(segment, shape), reshape(along, shape), *range(1, rank - 1))
     found = result.part("found", result.shape, dense.dtype).of(Gathered, table=dense, index=index)
-    longest = dense.shape[1]
+    longest, nothing = dense.shape[1], as_constant(0.0, dense.dtype)
     return result.pointwise(
-        lambda p, v: ex.call("where", is_inside(p, ex.Integer(0), ex.Integer(longest)), v, Literal(0.0)),
+        lambda p, v: ex.call("where", is_inside(p, ex.Integer(0), ex.Integer(longest)), v, nothing),
         reshape(along, shape),
         found,
     )

@@ -9,13 +9,14 @@ Positions that no segment has are data as well: they are read by nobody, and wha
 from __future__ import annotations
 
 from autosched.tracing.operators.joining_rules import padded
-from autosched.tracing.operators.rules import Result, UnsupportedError, arange, reshape
+from autosched.tracing.operators.rules import Result, UnsupportedError, arange, as_constant, reshape
 from autosched.tracing.operators.view_translation import piece
 from autosched.tracing.values.values import Arange, Segments, Value, View
 from autosched.tracing.values.views import Expansion, Reshape
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
+from search_spaces.workloads.expressions.expression import Integer
+from search_spaces.workloads.segments import is_inside
 
 # This many comparisons take a few times as long as reading an element of the result.
 MOST_COMPARED = 1024
@@ -41,11 +42,6 @@ def _check_bounds(bounds: Value) -> None:
         raise UnsupportedError(f"bounds of segments as {bounds.dtype}; expected integers")
 
 
-def is_inside(at: Expression, begin: Expression, end: Expression) -> Expression:
-    """True where a position is in the segment of these bounds."""
-    return ex.mul(ex.call("le", begin, at), ex.call("lt", at, end))
-
-
 def inside_alone(
     result: Result, x: Value, bounds: tuple[Value, Value], dim: int, place: int, other: float = 0.0
 ) -> Value:
@@ -58,8 +54,7 @@ def inside_alone(
     at = arange(x.shape[dim], rank, dim + 1, f"{result.name}_at")
     of_segment = (*(1,) * (place + 1 - len(bounds[0].shape)), *bounds[0].shape, *(1,) * (rank - place - 1))
     begin, end = (reshape(b, of_segment) for b in bounds)
-    whole = is_integer(x.dtype)
-    nothing: Expression = Integer(int(other)) if whole else Literal(other)
+    nothing = as_constant(other, x.dtype)
     return Result(f"{result.name}_{x.name}_inside", shape, x.dtype, result.line).elementwise(
         lambda p, b, e, element: ex.call("where", is_inside(p, b, e), element, nothing),
         *(at, begin, end),

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, start_of, workspace_name
@@ -252,9 +252,9 @@ class _Items:
         e.body.append(Position(made, Slice(form)))
         return made
 
-    def _folded(self, e: Emitter, src: Tile, name: str, operator: str) -> Tile:
+    def _folded(self, e: Emitter, src: Tile, name: str, operator: Literal["sum", "max"]) -> Tile:
         made = Tile(e.names.fresh(name), (), (), "int64")
-        e.body.append(Reduce(made, src.name, _SEGMENTS, "max" if operator == "max" else "sum"))
+        e.body.append(Reduce(made, src.name, _SEGMENTS, operator))
         return made
 
     # The statements of one segment

@@ -14,8 +14,9 @@ from collections.abc import Collection, Mapping
 
 from search_spaces.structure.reads.ranges import ends_of, segment_of
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Apply, Expression, Position, Segment, call, mul
+from search_spaces.workloads.expressions.expression import Apply, Expression, Position, Segment, call
 from search_spaces.workloads.expressions.walking import rewritten, variables
+from search_spaces.workloads.segments import is_inside
 
 
 def with_ranges(e: Expression, walked: Collection[str], extents: Mapping[str, int]) -> Expression:
@@ -38,5 +39,4 @@ def _range(inner: Segment, outer: Segment, walked: Collection[str], extents: Map
     if not isinstance(at, Affine) or walks.isdisjoint(at.axes) or walks & variables(outer) or outer.size > inner.size:
         return None
     begin, end = ends_of(inner, outer, at.maximum(extents) + 1)
-    here = call("to_integer", Position(at))
-    return mul(call("le", begin, here), call("lt", here, end))
+    return is_inside(call("to_integer", Position(at)), begin, end)

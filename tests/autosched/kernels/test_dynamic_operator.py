@@ -26,6 +26,13 @@ def test_the_size_is_that_of_the_dimension_that_changes(size: int) -> None:
     assert heads.size_of([torch.empty(8 * size, 32)]) == size
 
 
+def test_dimensions_that_are_not_linear_tell_no_size() -> None:
+    squares = dynamic(lambda m: ops.matmul(m * m, m, 4), (1, 2, 4))
+    assert squares.size_of([torch.empty(49, 4), torch.empty(4, 7)]) == 7
+    with pytest.raises(InputError, match="1 at 4, 2 at 8, 2 at 12; expected one that grows evenly"):
+        dynamic(lambda m: ops.softmax(-(-m // 7), 4), (4, 8, 12))
+
+
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [

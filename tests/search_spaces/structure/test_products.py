@@ -78,3 +78,11 @@ def test_scales_stay_where_the_workload_rounds_or_they_vary() -> None:
 def test_scales_stay_where_operands_become_no_narrower() -> None:
     form = form_of(ex.mul(A, ex.mul(B, SCALES["columns"])), "float32", "int8", SCALES["columns"])
     assert (form.dtype, form.is_scaled) == ("float32", False)
+
+
+def test_two_operands_with_the_range_of_float32_keep_their_scales() -> None:
+    # 2^70 * 2^70 is no float32; 2^70 * (2^70 * 2^-100) is one.
+    expression = ex.mul(A, ex.mul(B, SCALES["columns"]))
+    assert contraction(scaled(expression, "bfloat16", "bfloat16", SCALES["columns"])) is None
+    form = form_of(expression, "bfloat16", "float8_e5m2", SCALES["columns"])
+    assert (form.dtype, form.is_scaled) == ("bfloat16", True)

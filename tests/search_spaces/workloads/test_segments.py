@@ -17,9 +17,10 @@ from search_spaces.workloads.expressions.expression import (
     Literal,
     Position,
     Segment,
+    add,
     call,
 )
-from search_spaces.workloads.expressions.walking import reindexed, rewritten
+from search_spaces.workloads.expressions.walking import flops, reindexed, rewritten
 from segmented_workloads import SEGMENTED, jagged_fold, jagged_scale, ragged_product
 
 
@@ -94,6 +95,30 @@ def test_of_a_cut_axis_each_position_counts_once() -> None:
     (stage,) = folds.stages
     begun = rewritten(stage.expression, lambda e: Literal(1.0) if isinstance(e, Apply) and e.operator == "lt" else None)
     assert replace(stage, expression=begun).flops > 3 * folds.flops
+
+
+def test_windows_cut_no_axis() -> None:
+    (stage,) = jagged_fold(70, 24, 6).stages
+
+    def around(change: Callable[[Access], Expression]) -> Stage:
+        def bound(e: Expression) -> Expression | None:
+            return change(e) if isinstance(e, Access) and e.tensor == "offsets" else None
+
+        return replace(stage, expression=rewritten(stage.expression, bound))
+
+    def last(e: Access) -> Affine:
+        return e.index[0]
+
+    begin = Access("offsets", (axis_index("g"),))
+    windows = (
+        around(lambda e: Literal(3.0)),
+        around(lambda e: Position(last(e))),
+        around(lambda e: begin if last(e) == axis_index("g") else add(begin, Literal(9.0))),
+        around(lambda e: begin if last(e) == axis_index("g") else Access("others", e.index)),
+    )
+    every = [s.points * (flops(s.expression) + 1) for s in (stage, *windows)]
+    assert [s.flops for s in windows] == every[1:]
+    assert stage.flops < every[0]
 
 
 def test_all_ends_are_read() -> None:

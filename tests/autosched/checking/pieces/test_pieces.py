@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
 
 from autosched.checking.pieces import pieces
+from autosched.checking.pieces.ranges import condition_of
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.reference import evaluate
 from autosched.checking.rounding import analysis
 from autosched.checking.rounding.analysis import rounding_error
 from chained_workloads import Scores, attention
 from search_spaces import ops
+from search_spaces.workloads.expressions.expression import Apply, Literal, call, mul
 
 WORKLOADS = (
     attention(4, 20, 30, 8, scores=Scores(causal=True, with_logarithm=True, slopes=True), shared=2),
@@ -48,3 +51,17 @@ def test_pieces_are_what_the_whole_is(workload, monkeypatch) -> None:
 def test_what_is_small_is_one_piece() -> None:
     workload = ops.softmax(100, 100)
     assert pieces.pieces_of(workload, random_inputs(workload, seed=0), evaluate) is None
+
+
+def test_factors_of_different_conditions_have_no_common_one() -> None:
+    (stage,) = ops.grouped_matmul(5, 40, 6, 7, ragged="k").stages
+    a, b = stage.factors
+    assert isinstance(b, Apply)
+    condition, element, zero = b.arguments
+    assert condition_of(stage) == condition
+    for other in (
+        call("where", condition.arguments[0], element, zero),
+        element,
+        call("where", condition, element, Literal(1.0)),
+    ):
+        assert condition_of(replace(stage, expression=mul(a, other))) is None

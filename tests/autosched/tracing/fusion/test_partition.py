@@ -17,7 +17,8 @@ from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing import loaded
 from autosched.tracing.callables import function as tracing_function
 from autosched.tracing.fusion import partition, region_kernels
-from search_spaces import Target, Workload, target_named
+from autosched.tracing.fusion.costs import cost
+from search_spaces import Target, Workload, ops, target_named
 from search_spaces.workloads.expressions import expression as ex
 from traced_reference import computed
 from untuned import untuned_kernels
@@ -297,3 +298,9 @@ def test_what_bounds_leave_out_is_not_stored_anyway(
     monkeypatch.setattr(partition, "least_of_one", lambda value, stored: 0.0)
     tried = trace(function, *inputs)
     assert [[w.key for w in cut.launched] for cut in bounded.cuts] == [[w.key for w in c.launched] for c in tried.cuts]
+
+
+def test_a_sum_over_segments_costs_what_the_whole_one_does() -> None:
+    sizes = (2048, 2048, 32768)
+    ragged = ops.grouped_matmul(64, *sizes, dtype="bfloat16", ragged="k")
+    assert cost(ragged) == cost(ops.matmul(*sizes, dtype="bfloat16"))

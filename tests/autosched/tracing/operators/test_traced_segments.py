@@ -193,13 +193,14 @@ def test_places_among_bounds_are_pytorchs(right: bool, dtype: torch.dtype) -> No
         assert got.dtype == want.dtype
 
 
-def test_jagged_rows_are_padded_and_back() -> None:
+@pytest.mark.parametrize("x", [X, 2**40 - (8 * X).long()], ids=["float32", "int64"])
+def test_jagged_rows_are_padded_and_back(x: Tensor) -> None:
     def padded(x: Tensor, offsets: Tensor) -> Tensor:
         return torch.ops.aten._jagged_to_padded_dense_forward(x, [offsets], [12], -1.0)
 
     def jagged(x: Tensor, offsets: Tensor) -> Tensor:
         return torch.ops.aten._padded_dense_to_jagged_forward(x, [offsets], ROWS)
 
-    dense = padded(X, OFFSETS)
-    torch.testing.assert_close(kernel_of(padded, X, OFFSETS)(X, OFFSETS), dense)
+    dense = padded(x, OFFSETS)
+    torch.testing.assert_close(kernel_of(padded, x, OFFSETS)(x, OFFSETS), dense)
     torch.testing.assert_close(kernel_of(jagged, dense, OFFSETS)(dense, OFFSETS), jagged(dense, OFFSETS))
