@@ -148,6 +148,15 @@ def _start_tiles(form: ThinForm, wave: int, rows: int, loads: int) -> tuple[tupl
     vector = form.vector
     height = max(1, min(loads, _SUMS // (rows * vector)))
     narrow = max(RUNS[0], 8 * vector)
+    if form.along_k and form.row_vector < vector:
+        # Rows shorter than the number of threads are read in the layout of the tile.
+        short = [(warps, warps * wave // (2 * form.digits)) for warps in (8, 4)]
+        across = [(warps, run, warps * wave * vector // run) for warps, run in short]
+        return (
+            *((warps, run, lanes * loads, ROW) for warps, run, lanes in across),
+            *((warps, run, lanes * max(1, loads // 4), ROW) for warps, run, lanes in across),
+            *((warps, run, lanes * max(1, height // 2), POINT) for warps, run, lanes in across),
+        )
     if form.along_k:
         return (
             (1, wave * vector, height, POINT),
