@@ -10,6 +10,7 @@ A dot pads m to 16 at least. Here every element of the large operand is loaded o
 thin row: memory is the bound as long as the rows are few. With `accumulate=row` the products of an iteration are
 summed over k at once, and an accumulator has one element per column of the tile, not one per element of it. With
 `split` > 1 a second kernel adds the partial sums, in a fixed order, and applies the epilogue. The same for a thin n.
+The large operand may be computed of a tensor, as weights are of bytes and scales of groups (`contractions.thin_loop`).
 
 Sources: Ansor's rules as in `contraction`; for the shape of the kernels, Abdelfattah, Keyes and Ltaief, "KBLAS: an
 optimized library for dense matrix-vector multiplication on GPU accelerators", ACM TOMS 42(3), 2016.
