@@ -120,7 +120,8 @@ class _Iteration:
     def _emitter(self, place: Mapping[str, Slice], neighbours: Neighbours) -> Emitter:
         ordered = {x: place[x] for x in (*(x for x in place if x not in self._axes), *self._axes)}
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
-        return Emitter(ordered, dtypes, self.names, body=self.body, neighbours=neighbours, short=True)
+        called = {self.form.large.tensor: "large", self.form.rows.tensor: ROW}
+        return Emitter(ordered, dtypes, self.names, body=self.body, neighbours=neighbours, short=True, called=called)
 
     def _add(self, total: Tile, large: Tile, emitter: Emitter) -> None:
         """`total += scale * large * row`, summed over k if the total has no such axis."""
