@@ -15,6 +15,7 @@ from search_spaces.errors import EmptySearchSpaceError, UnmatchedError
 from search_spaces.schedules.limits import NO_BACKEND, Limits, Offers
 from search_spaces.schedules.sketch import Sketch
 from search_spaces.schedules.space import SearchSpace
+from search_spaces.structure.integer_products import without_integer_dots
 from search_spaces.workloads.workload import Workload
 
 # Spaces that are kept: a prediction learns from 48 workloads and devices at most. Each takes 80 kB when it is made, and
@@ -53,6 +54,8 @@ def _made(workload: Workload, target: Target, makers: tuple[tuple[str, Limits], 
     offers = {name: limits.offers(target) for name, limits in able.items()}
     every = functools.reduce(operator.or_, offers.values())
     tried: dict[str, str] = {}
+    if target.kind == "cpu":
+        scheduled = without_integer_dots(scheduled)
     found = _derived(scheduled, target, every, tried)
     if not found:
         return f"no anchor matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"

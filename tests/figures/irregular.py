@@ -45,6 +45,8 @@ MODELS: Mapping[str, tuple[int, int, tuple[tuple[int, int], ...]]] = {
     "DeepSeek-V3": (256, 8, ((7168, 4096), (2048, 7168))),
     "gpt-oss-20b": (32, 4, ((2880, 5760), (2880, 2880))),
     "OLMoE": (64, 8, ((2048, 2048), (1024, 2048))),
+    # One expert of each token: `--tokens 8192` has 128 rows an expert.
+    "DeepSeekMoE-16B": (64, 1, ((2048, 1408),)),
 }
 
 

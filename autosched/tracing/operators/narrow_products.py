@@ -27,9 +27,7 @@ _BLOCK = 128
 
 
 def _int_mm(result: Result, a: Value, b: Value) -> Value:
-    """Sums of products of int8 in int32, as the dots of GPUs have them; CPUs have none."""
-    if result.on_cpu:
-        return result.pointwise(lambda x: x, matrices(result, a, b))
+    """Sums of products of int8 in int32."""
     name = f"{result.name}_sums"
     return result.of(Product, name=name, a=copyable(a), b=copyable(b), a_loops=(0, 2), b_loops=(2, 1))
 

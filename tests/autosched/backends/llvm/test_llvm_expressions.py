@@ -18,7 +18,7 @@ from autosched.machine import devices
 from autosched.machine.element_types import torch_dtype
 from schedule_checks import faults
 from scheduled_tensors import launched_on
-from search_spaces import Axis, Reduction, Stage, Target, Tensor, Workload
+from search_spaces import Axis, Reduction, Stage, Target, Tensor, Workload, ops
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Literal, Position, call
 
@@ -499,7 +499,7 @@ def test_integers_that_are_the_same_in_every_column_are_summed_as_numbers() -> N
     assert not faults(Workload("looked_up_sum", inputs, (total,)), samples=4)
 
 
-def test_products_of_integers_are_refused_on_a_cpu() -> None:
-    workload = search_spaces.ops.matmul(16, 16, 16, dtype="int8")
-    with pytest.raises(search_spaces.EmptySearchSpaceError, match="products of int8; contractions for CPUs take"):
-        spaces.build(workload, HERE)
+@pytest.mark.parametrize("epilogue", ["", "bias_relu"])
+def test_products_of_integers_are_summed_as_integers(epilogue: str) -> None:
+    others = {"epilogue": epilogue, "out_dtype": "float16"} if epilogue else {}
+    assert not faults(ops.matmul(5, 17, 300, dtype="int8", layout="nt", **others), samples=4)
