@@ -34,6 +34,7 @@ from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.sketch import Sketch
 from search_spaces.structure.contraction import Contraction, contraction
+from search_spaces.structure.looked_up import with_looked_up_tiles
 from search_spaces.structure.segmented import segmented
 from search_spaces.workloads.workload import Workload
 
@@ -47,7 +48,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         raise UnmatchedError("data cuts its rows into segments, and tiles of one each read its matrix once")
     if target.kind == "cpu" and not (form.is_packed and all(map(form.is_plain, form.tensors))):
         raise UnmatchedError("a CPU packs tiles of one product of two tensors that are read at plain axes")
-    return (_on_a_gpu(form, target, offers) if target.kind == "gpu" else _on_a_cpu(form, target),)
+    return (_on_a_gpu(with_looked_up_tiles(form), target, offers) if target.kind == "gpu" else _on_a_cpu(form, target),)
 
 
 def _on_a_gpu(form: Contraction, target: Target, offers: Offers) -> Sketch:

@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Literal
 
 from search_spaces.programs.grid import Grid
-from search_spaces.programs.statements import For, Let, Statement, Store, statements
+from search_spaces.programs.statements import For, Let, Load, Statement, Store, statements
 from search_spaces.programs.tiles import Flat
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.strides import dense_strides, distinct_elements, span
@@ -164,3 +164,9 @@ def loop_digits(kernel: Kernel) -> dict[str, Flat]:
     """The variables of a kernel that are digits of others."""
     loops = [s for s in statements(kernel.body) if isinstance(s, For)]
     return {name: flat for s in loops if s.digits for name, flat in s.digits.flats.items()}
+
+
+def loads_at_data(loop: For) -> list[Load]:
+    """The loads of a loop's body at places that the body binds to data: none is known before its iteration."""
+    bound = {s.variable for s in loop.body if isinstance(s, Let)}
+    return [s for s in loop.body if isinstance(s, Load) and any(bound & {*p.start.axes} for p in s.slices)]

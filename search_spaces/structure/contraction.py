@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from search_spaces.structure.operand_maps import OperandMap
+from search_spaces.structure.operand_maps import LookedUp, OperandMap
 from search_spaces.structure.operand_types import MULTIPLIED
 from search_spaces.structure.products import (
     MAX_K,
@@ -64,7 +64,8 @@ class Contraction:
     `axes` are those of every stage, outermost first; `rows`, `columns` and `reduced` are in order, too, and tiles lie
     along `m`, `n` and `k`, one of each. `results` are the outputs, each with everything inlined but the products.
     `workload` has these axes, under its own names. `cuts`: an axis, and the number of places at which data cuts it
-    (see `structure.segmented`): no tile goes over one of them.
+    (see `structure.segmented`): no tile goes over one of them. `looked_up`: variables of indices of operands that are
+    data (see `structure.looked_up`).
     """
 
     workload: Workload
@@ -79,6 +80,7 @@ class Contraction:
     dtype: str
     results: tuple[tuple[str, Expression], ...]
     cuts: tuple[str, int] = ("", 0)
+    looked_up: tuple[LookedUp, ...] = ()
 
     @property
     def around(self) -> tuple[Axis, ...]:
@@ -129,6 +131,15 @@ class Contraction:
     def is_scaled_along(self, axis: Axis) -> bool:
         """True if what scales dots depends on a reduced axis."""
         return any(d.scale and axis.name in variables(d.scale) for d in self.dots)
+
+    def is_looked_up_along(self, axis: Axis) -> bool:
+        """True if tiles of operands at different positions of an axis are at places of their own, which are data."""
+        return any(axis.name in variables(x.number) for x in self.looked_up)
+
+    def place_of(self, access: Expression) -> LookedUp | None:
+        """The place of an operand as stored, if that is data."""
+        read = variables(access) if isinstance(access, Access) else frozenset()
+        return next((x for x in self.looked_up if x.variable in read), None)
 
     def ends_with(self, axis: Axis) -> bool:
         """True if operands are 0 beyond the end of a reduced axis: outside of their tensors, or by a condition."""
@@ -181,12 +192,14 @@ class Contraction:
         """True if a tile of it is no matrix of the tensor's last two dimensions, as a descriptor loads it."""
         tiled = {self.m.name, self.n.name, self.k.name}
         moved = [bool(tiled & {*i.axes}) for i in access.index]
-        return not self.is_plain(access) or sum(moved) != sum(moved[-2:])
+        in_place = self.is_plain(access) or self.place_of(access) is not None
+        return not in_place or sum(moved) != sum(moved[-2:])
 
     @property
     def extents(self) -> dict[str, int]:
-        """Extent of every axis."""
-        return {x.name: x.extent for x in (*self.axes, *self.reduced)}
+        """Extent of every axis, and of variables that are data."""
+        own = {x.name: x.extent for x in (*self.axes, *self.reduced)}
+        return own | {x.variable: x.count for x in self.looked_up}
 
     @property
     def is_row_major(self) -> bool:

@@ -4,6 +4,8 @@
 
 A tile moves each index along one of its axes at most, or its elements are gathered: with tiles along q and c the index
 2*q + s - 1 moves by 2 from one position to the next, at one s.
+
+    b[number * 128 + j, n]        number = col[e]: the rows of a block, whose place is looked up (`structure.looked_up`)
 """
 
 from __future__ import annotations
@@ -12,11 +14,25 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.expressions.expression import Access, Expression, Integer, call, mul
 from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 # The least that descriptors move along the last dimension.
 _VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True)
+class LookedUp:
+    """A variable of indices that is data: the `number` of a tile of `count`; elements of others are NaN."""
+
+    variable: str
+    number: Expression
+    count: int
+
+    @property
+    def exists(self) -> Expression:
+        """The condition that there is a tile of this number."""
+        return mul(call("le", Integer(0), self.number), call("lt", self.number, Integer(self.count)))
 
 
 @dataclass(frozen=True)

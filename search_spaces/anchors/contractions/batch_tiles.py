@@ -69,12 +69,13 @@ def has_warp_dots(form: Contraction, target: Target) -> bool:
 
 
 def _is_sliced(form: Contraction) -> bool:
-    """True if no index moves along the batch and another tiled axis."""
+    """True if no index moves along the batch and another tiled axis, nor is data that depends on the batch."""
     tiled = [x.name for axes, _ in form.classes.values() for x in axes]
     operands = (a for side in form.operands for e in side for a in accesses(e))
     read = (*operands, *(a for _, e in form.results for a in accesses(e)))
     along = batch_axis(form).name
-    return all(why_not_sliced(a, [along, x]) is None for a in dict.fromkeys(read) for x in tiled)
+    sliced = all(why_not_sliced(a, [along, x]) is None for a in dict.fromkeys(read) for x in tiled)
+    return sliced and not form.is_looked_up_along(batch_axis(form))
 
 
 def batch_rules(knobs: Mapping[str, Knob]) -> Iterator[Rule]:

@@ -28,7 +28,7 @@ from search_spaces.schedules.knobs import KnobValue, padded
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, why_not_sliced
-from search_spaces.workloads.expressions.walking import accesses
+from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.workload import Axis
 
 BOX, FUSED, RANGE, JOINED, UNROLLED = "box", "fused", "range", "joined", "unrolled"
@@ -245,6 +245,8 @@ def why_not_ranged(form: Contraction, ranged: Mapping[str, bool], boxed: Collect
     read = dict.fromkeys(a for side in form.operands for e in side for a in accesses(e))
     if reason := next((reason for a in read if (reason := why_not_sliced(a, tiled))), None):
         return reason
+    if any(variables(x.number) & {*tiled} for x in form.looked_up):
+        return "tiles of an operand are looked up at one position of every axis that their places depend on"
     counted = max(class_positions(form, name, one) for name, one in ranged.items())
     if counted > LARGEST_OFFSET - LONGEST:
         return f"a range of {counted} positions; GPUs count at most {LARGEST_OFFSET} in 32 bits"

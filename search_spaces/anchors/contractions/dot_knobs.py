@@ -81,14 +81,15 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     """All decisions of a contraction on dot units."""
     ranged = {name: may_range(form, name) for name in CLASSES}
     sides = zip(LOADS, form.operands, strict=True)
-    halos = {x: (HALO,) if offers.halos and has_halo(form, side) else () for x, side in sides}
+    halos = {x: (HALO,) if offers.halos and not form.looked_up and has_halo(form, side) else () for x, side in sides}
     ways = {x: (*halos[x], *ways_to_load(workload, form, x, target, offers, ranged)) for x in LOADS}
     depth = class_positions(form, "k", ranged=True)
     views = has_views_along_k(form, halos) and has_warp_dots(form, target)
     batch = batch_tiling(form, target, offers.batches or views)
     together = joined_depths(form) if offers.joins or views else ()
     grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
-    units = target.wave_groups if all(_is_moved(form, x, ways[x]) for x in LOADS) else None
+    producible = not form.looked_up and all(_is_moved(form, x, ways[x]) for x in LOADS)
+    units = target.wave_groups if producible else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
     several = min(class_positions(form, x, ranged[x]) for x in "mn") > SHORT_AXIS_TILES[0]
     ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
@@ -176,7 +177,7 @@ def ways_to_load(
     if not all(map(form.is_plain, moved)):
         alone = len(side) == 1 and isinstance(side[0], Access) and moved == [side[0]]
         kinds = [x for x in CLASSES if ranged[x]]
-        windows = offers.im2col and alone and window_class(form, moved[0], kinds, by)
+        windows = offers.im2col and alone and not form.looked_up and window_class(form, moved[0], kinds, by)
         boxes = ways if target.wave_groups and all(map(form.is_box, moved)) else ("pointer",)
         return (*boxes, "im2col") if windows else boxes
     if any(is_computed(e) for e in side) or by is None:

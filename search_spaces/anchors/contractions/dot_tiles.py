@@ -21,6 +21,7 @@ from search_spaces.anchors.contractions.joined_tiles import joined, places_of, v
 from search_spaces.anchors.contractions.operand_tiles import LOADS, Iteration, Operands, iteration_of
 from search_spaces.anchors.contractions.output_tiles import OutputTile
 from search_spaces.anchors.loops.contributions import Guards, ranges
+from search_spaces.anchors.loops.fused_loops import counted, of_outermost
 from search_spaces.anchors.loops.loop_parts import LoopPart, Mask, parts_of
 from search_spaces.anchors.loops.range_ends import bound
 from search_spaces.decisions.programs.persistence import ONE_TILE, PERSISTENT
@@ -28,7 +29,7 @@ from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.halos import HALO, halo_of
 from search_spaces.programs.lowering import Emitter, start_of
 from search_spaces.programs.neighbours import Neighbours
-from search_spaces.programs.statements import Dot, Fill, For, Load, Map, Statement
+from search_spaces.programs.statements import Dot, Fill, For, Load, Map, Statement, produced, statements
 from search_spaces.programs.tiles import Bound, Digits, Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.structure.axes import Structure
@@ -123,9 +124,14 @@ class DotTile:
         axes, shape = self.output.all_axes, self.output.whole_shape
         return tuple(Tile(names.fresh("acc"), axes, shape, element) for _ in self.form.dots)
 
+    @cached_property
+    def _outside(self) -> tuple[Tile, ...]:
+        """NaN if an operand of a dot was at no place, otherwise 0."""
+        return tuple(Tile(f"{acc.name}_outside", (), ()) for acc in self.accumulators)
+
     def names(self) -> Names:
         """The names in use before anything is computed."""
-        return Names({t.name for t in self.accumulators})
+        return Names({t.name for t in (*self.accumulators, *self._outside)})
 
     @property
     def grid(self) -> Grid:
@@ -149,36 +155,43 @@ class DotTile:
         start = start_of((reduced.digits[-1][0], reduced.sides[reduced.tiled.name])) if digits else number
         whole, ends = self._bound_ranges(names)
         mask, place = mask_of(self.form), {**self.place(start), **ends}
+        if digits:
+            mask = of_outermost(mask, digits, place, self.form.reduced)
+        along = digits.radix[0][0] if digits else variable
         loop = For(
             variable,
             extent - peeled,
             (),
             bound=Bound(number, reduced.count if digits else reduced.positions) if self.uneven else None,
-            useful=mask.useful(place, variable),
+            useful=counted(mask.useful(place, along), digits),
             digits=digits,
         )
-        whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *whole]
-        for part in parts_of(reduced.tiled, mask, place, variable, even=True) if self.parted else (LoopPart(),):
+        for part in parts_of(reduced.tiled, mask, place, along, even=True) if self.parted else (LoopPart(),):
             # Between the ends of a range nothing is beyond that of the axis.
             within = any(form.step(reduced.tiled.name) < 0 for form in ranges(part.known))
             taken = operands.changed(partial(mask.unmasked, known=part.known))
             iteration = self._iteration(taken, names, start, beyond=not peeled and not within)
-            body: tuple[Statement, ...] = (replace(loop, body=iteration.body, until=part.until, since=part.since),)
+            until, since = counted(part.until, digits), tuple(counted(group, digits) for group in part.since)
+            body: tuple[Statement, ...] = (replace(loop, body=iteration.body, until=until, since=since),)
             for around, positions in reversed(loops[:-1]):
                 body = (For(around, positions, body),)
             whole += [*iteration.before, *body]
         if peeled:
             iteration = self._iteration(operands, names, Affine(offset=(reduced.count - 1) * reduced.size), beyond=True)
             whole += [*iteration.before, *iteration.body]
-        return whole
+        made = {t for s in statements(tuple(whole)) for t in produced(s)}
+        outside = [(acc, x) for acc, x in zip(self.accumulators, self._outside, strict=True) if x in made]
+        sums = [Fill(tile, 0.0) for tile in (*self.accumulators, *(x for _, x in outside))]
+        return [*sums, *whole, *(Map(acc, "add", (acc.name, x.name)) for acc, x in outside)]
 
     @property
     def parted(self) -> bool:
         """True if iterations at the ends of a range have loops of their own, and those between have one without a mask.
 
-        That is where one loop is all of a program's.
+        That is where one loop is all of a program's. Operands without a mask may lack the axis of several products.
         """
-        return len(self._loops) == 1 and not self.reduced.in_one_loop and self.values["grid"] in (ONE_TILE, PERSISTENT)
+        alone = len(self._loops) == 1 and self.values["grid"] in (ONE_TILE, PERSISTENT)
+        return alone and not self.output.batch
 
     def _bound_ranges(self, names: Names) -> tuple[list[Statement], dict[str, Slice]]:
         """Statements that bind the ends of ranges, and their place."""
@@ -248,7 +261,9 @@ class DotTile:
         part = 0; part += dot(a, b); acc = acc + part * scale
         """
         k, precision = self.form.k.name, precision_of(self.workload)
-        for acc, d in zip(self.accumulators, self.form.dots, strict=True):
+        for acc, outside, d in zip(self.accumulators, self._outside, self.form.dots, strict=True):
+            missing = (x.outside[e] for x in parts for e in (d.a, d.b) if e in x.outside)
+            yield from (Map(outside, "add", (outside.name, tile.name)) for tile in missing)
             operands = [(x.tiles[0][d.a].name, x.tiles[1][d.b].name) for x in parts]
             if d.scale is None:
                 yield from (Dot(acc, a, b, k, precision) for a, b in operands)

@@ -39,7 +39,7 @@ def joined_depths(form: Contraction) -> tuple[int, ...]:
     """Depths of dots of tiles at all positions of an axis, joined along a short k; () if there is no such axis."""
     axis = together_axis(form.reduced, form.k)
     short = axis is not None and 1 < axis.extent <= _MOST and form.k.extent <= SHORT_AXIS
-    if axis is None or not short or form.is_scaled_along(axis):
+    if axis is None or not short or form.is_scaled_along(axis) or form.is_looked_up_along(axis):
         return ()
     own, chunk = padded(form.k.extent), _CHUNK_BYTES // dtype(form.dtype).bytes
     return tuple(padded(axis.extent) * depth for depth in dict.fromkeys((own, max(own, chunk))))
@@ -65,7 +65,8 @@ def joined(parts: Sequence[Iteration], tiles: ClassTiles, names: Names) -> Itera
         }
         for n in sides
     )
-    return Iteration((made[0], made[1]), tuple(s for part in parts for s in part.before), tuple(body), parts[0].scales)
+    before = tuple(s for part in parts for s in part.before)
+    return replace(parts[0], tiles=(made[0], made[1]), before=before, body=tuple(body))
 
 
 def views_at(views: Iteration, axis: Axis | None, names: Names) -> list[Iteration]:

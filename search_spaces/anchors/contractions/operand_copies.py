@@ -210,6 +210,8 @@ def is_prepared_already(form: Contraction, access: Access, k_major: bool) -> boo
 def why_not_prepared(form: Contraction, access: Access) -> str | None:
     """Reason that a constant operand has no copy along its own axes, or None."""
     tensor, read = _tensor(form.workload, access), {x for i in access.index for x in i.axes}
+    if form.place_of(access):
+        return f"tiles of {tensor.name} are looked up"
     if math.prod(form.extents[x] for x in read) > tensor.elements:
         return f"{tensor.name} is read more often than it has elements"
     tiles = (_tiled(access, _layout(form, access, k_major)) for k_major in (True, False))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from search_spaces.anchors.contractions.class_tiles import place_of_windows
+from search_spaces.anchors.contractions.looked_up_tiles import Places, with_places
 from search_spaces.anchors.contractions.operand_copies import COPIED, OperandCopy, copied_operand
 from search_spaces.anchors.contractions.output_tiles import loaded
 from search_spaces.programs.lowering import Emitter
@@ -48,13 +49,14 @@ class Operands:
 class Iteration:
     """Operand tiles of rows and of columns, the statements of every iteration, and those before the loop.
 
-    `scales`: of those dots that have one.
+    `scales`: of those dots that have one; `outside`: NaN or 0, of operands as stored whose places are data.
     """
 
     tiles: tuple[Mapping[Expression, Tile], Mapping[Expression, Tile]]
     before: tuple[Statement, ...]
     body: tuple[Statement, ...]
     scales: Mapping[Expression, Tile]
+    outside: Mapping[Expression, Tile] = field(default_factory=dict)
 
 
 def operands_of(workload: Workload, form: Contraction, values: Values) -> Operands:
@@ -90,6 +92,8 @@ def iteration_of(
 
     `neighbours`: of places in one iteration, which share what they load.
     """
+    places = Places.of(form, place, operands.dtypes, names)
+    place = places.emitter.place
     made = [
         _side(form, side, operands.dtypes, place, how, free, names, end, neighbours)
         for side, how in zip(operands.sides, ways, strict=True)
@@ -97,7 +101,10 @@ def iteration_of(
     (rows, before_a, a), (columns, before_b, b) = made
     emitter = Emitter(place, operands.dtypes, names, neighbours=neighbours)
     scales = {d.scale: emitter.tile(d.scale, "scale") for d in form.dots if d.scale}
-    return Iteration((rows, columns), (*before_a, *before_b), (*a, *b, *emitter.body), scales)
+    found = ((e, places.outside(_written(form, read, end))) for side in operands.sides for e, read in side.items())
+    outside = {e: tile for e, tile in found if tile}
+    before, body = (*places.before, *before_a, *before_b), (*places.body, *a, *b, *emitter.body)
+    return Iteration((rows, columns), before, body, scales, outside)
 
 
 def _side(
@@ -121,7 +128,7 @@ def _side(
     first = [*filter(None, (i.along(tiled) for i in order.index))] if order else []
     ordered = {x: place[x] for x in (*(x for x in place if x not in first), *first)}
     emitter = Emitter(ordered, dtypes, names, neighbours=neighbours, short=True)
-    written = {e: _written(form, read, end) for e, read in operands.items()}
+    written = {e: with_places(form, _written(form, read, end)) for e, read in operands.items()}
     for e in written.values():
         for part in _parts_without(e, {x.name for x in form.reduced}):
             emitter.emit(part)

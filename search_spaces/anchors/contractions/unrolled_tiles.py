@@ -21,7 +21,7 @@ _MOST = 8
 def may_unroll(form: Contraction) -> bool:
     """True if an operand reads the same elements at all positions of the innermost reduced axis but the tiled one."""
     axis = together_axis(form.reduced, form.k)
-    if axis is None or not 1 < axis.extent <= _MOST or form.is_scaled_along(axis):
+    if axis is None or not 1 < axis.extent <= _MOST or form.is_scaled_along(axis) or form.is_looked_up_along(axis):
         return False
     read = [[i for a in accesses(e) for i in a.index] for side in form.operands for e in side]
     return any(not any(i.step(axis.name) for i in indices) for indices in read)

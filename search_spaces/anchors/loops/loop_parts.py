@@ -149,10 +149,12 @@ def parts_of(axis: Axis, mask: Mask, place: Mapping[str, Slice], variable: str, 
     if not known:
         return (LoopPart(reaches=not even),)
     before = (beginning,) if beginning else ()
-    parts = [LoopPart(until=beginning, known=_beside(lower[0], upper, place), reaches=not even)] if beginning else []
+    parts = list[LoopPart]()
+    if not all(_is_single(f, place) for f in lower[:1]):
+        parts.append(LoopPart(until=beginning, known=_beside(lower[0], upper, place), reaches=not even))
     reaches = not even and end not in known
     parts.append(LoopPart(until=ending, since=before, known=known, reaches=reaches, between=True))
-    if ending:
+    if not all(_is_single(f, place) for f in upper):
         far = _beside(upper[0], lower[:1], place) if len(upper) == 1 else frozenset()
         parts.append(LoopPart(since=(*before, ending), known=far, reaches=not even))
     return tuple(parts)
@@ -166,6 +168,11 @@ def _beside(form: Affine, others: Collection[Affine], place: Mapping[str, Slice]
     spread = largest_at(form, place) - _smallest(form, place)
     sums = {other: form + other - spread for other in others}
     return frozenset(other for other, left in sums.items() if not left.terms and left.offset >= -1)
+
+
+def _is_single(form: Affine, place: Mapping[str, Slice]) -> bool:
+    """True if a form has one value in a tile: no tile is then at a boundary, and those beyond have no effect."""
+    return largest_at(form, place) == _smallest(form, place)
 
 
 def _smallest(form: Affine, place: Mapping[str, Slice]) -> Affine:

@@ -27,7 +27,7 @@ from search_spaces.programs.statements import (
     read,
     statements,
 )
-from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tile_program import Kernel, TileProgram, loads_at_data
 from search_spaces.programs.tiles import Tile
 
 # Iterations in shared memory of operands that come through registers: one is read, the next is written. More are on
@@ -72,7 +72,12 @@ class Operands:
         for s in body:
             for name in {t.name for t in produced(s)} & multiplied.keys():
                 makers[name].append(s)
-        copied = {x for x, made in makers.items() if all(isinstance(s, Load) and _is_copied(program, s) for s in made)}
+        at_data = {id(s) for loop in body if isinstance(loop, For) for s in loads_at_data(loop)}
+        copied = {
+            x
+            for x, made in makers.items()
+            if all(isinstance(s, Load) and id(s) not in at_data and _is_copied(program, s) for s in made)
+        }
         staged = copied | views.halos.keys() | views.parts
         fastest = {x: _fastest(program, t, makers[x][0]) for x, t in multiplied.items()}
         own = dict(_sums(kernel)), kernel.launch.num_warps, features

@@ -25,7 +25,7 @@ from autosched.backends.cuda.registers.layouts import Layout
 from autosched.backends.cuda.registers.tiles import Held
 from search_spaces.devices.features import Features
 from search_spaces.programs.statements import Dot, Fill, For, Interleave, Load, Statement, View
-from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tile_program import Kernel, TileProgram, loads_at_data
 from search_spaces.workloads.dtypes import is_promoted
 
 
@@ -72,7 +72,8 @@ class Dots:
         if not loads and not halos:
             return False
         depth = min(max(1, s.pipeline_stages), s.extent)
-        others = tuple(x for x in s.body if isinstance(x, Load) and x not in loads)
+        at_data = loads_at_data(s)
+        others = tuple(x for x in s.body if isinstance(x, Load) and x not in loads and x not in at_data)
         ahead = printer.loads_ahead(replace(s, body=others)) if depth > 1 else None
 
         def body(places: Mapping[str, str]) -> None:

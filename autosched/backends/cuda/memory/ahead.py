@@ -22,6 +22,7 @@ from autosched.backends.cuda.registers.layouts import copies
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.gpu.warps import WARP
 from search_spaces.programs.statements import For, Load
+from search_spaces.programs.tile_program import loads_at_data
 
 # The rest of shared memory is left for exchanges, on every device that has such copies.
 MOST_AHEAD = 64 * 1024
@@ -44,8 +45,9 @@ class LoadsAhead:
         self.depth = min(loop.pipeline_stages - 1, loop.extent - 1)
         self._slots: list[_Slot] = []
         self._bytes = 0
+        at_data = loads_at_data(loop)
         for s in loop.body if self.depth > 0 else ():
-            if isinstance(s, Load) and self._may_be_ahead(memory.move(s)):
+            if isinstance(s, Load) and s not in at_data and self._may_be_ahead(memory.move(s)):
                 size = s.dst.bytes
                 if self.depth * (self._bytes + size) > MOST_AHEAD:
                     break
