@@ -10,6 +10,7 @@ A dot pads m to 16 at least. Here every element of the large operand is loaded o
 thin row: memory is the bound as long as the rows are few. With `accumulate=row` the products of an iteration are
 summed over k at once, and an accumulator has one element per column of the tile, not one per element of it. With
 `split` > 1 a second kernel adds the partial sums, in a fixed order, and applies the epilogue. The same for a thin n.
+The large operand may be computed of a tensor, as weights are of bytes and scales of groups (`contractions.thin_loop`).
 
 Sources: Ansor's rules as in `contraction`; for the shape of the kernels, Abdelfattah, Keyes and Ltaief, "KBLAS: an
 optimized library for dense matrix-vector multiplication on GPU accelerators", ACM TOMS 42(3), 2016.
@@ -19,17 +20,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from search_spaces.anchors.contractions.split_reduction import combine, partial_sums
 from search_spaces.anchors.contractions.thin_form import (
     MAX_PRODUCTS,
     ThinForm,
-    iterations_of,
     thin_form,
     thin_rules,
     threads_of,
 )
+from search_spaces.anchors.contractions.thin_loop import accumulated, place_of
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.loops.folding import POINT, ROW, accumulation
 from search_spaces.decisions.loops.pipelining import pipelining
@@ -42,14 +42,13 @@ from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of
-from search_spaces.programs.statements import Fill, For, Load, Map, Reduce, Statement, Store
+from search_spaces.programs.lowering import Emitter, buffers, start_of
+from search_spaces.programs.statements import Statement, Store
 from search_spaces.programs.tile_program import Kernel, TileProgram
-from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values, nearest, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.sketch import Sketch
-from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 
@@ -75,7 +74,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     """One sketch for a contraction in floating point with a thin side and a pointwise epilogue, on a GPU."""
     form = thin_form(workload, target) if target.kind == "gpu" else None
     if form is None:
-        raise UnmatchedError("no product of two tensors in floating point, on a GPU, with 16 rows or columns at most")
+        raise UnmatchedError("no product in floating point of a tensor, on a GPU, with 16 rows or columns at most")
     workload = form.whole.workload
     decisions = _decisions(form, target)
     anchor = Anchor(
@@ -92,6 +91,10 @@ def _decisions(form: ThinForm, target: Target) -> tuple[Decision, ...]:
     def tiled(name: str, axis: Axis, sizes: tuple[int, ...]) -> Decision:
         # A tile may exceed the extent, but by less than a whole smaller tile.
         fitting = [s for s in sizes if s < 2 * axis.extent] or [sizes[0]]
+        if name == "k" and form.is_exact:
+            fitting = [s for s in sizes if axis.extent % s == 0]
+        if not fitting:
+            raise UnmatchedError(f"k={axis.extent}, which none of the tiles {sizes} divides")
         return tiling(name, axis.extent, "loop" if name == "k" else "grid", fitting)
 
     # Even shares: 12 rows are one tile of 12, two of 6, four of 3 …
@@ -103,7 +106,9 @@ def _decisions(form: ThinForm, target: Target) -> tuple[Decision, ...]:
         accumulation((POINT, ROW)),
         unrolling(),
         pipelining(target, (1, 2, 3, 4, 6), marks_one=False),
-        splitting((1, 2, 4, 8, 16, 32, 64), form.k.extent // MIN_PART),
+        splitting(
+            (1, 2, 4, 8, 16, 32, 64), math.prod(x.extent for x in (*form.around, form.k)) * form.digits // MIN_PART
+        ),
         order_of_parts("k.split"),
         eviction((form.large.tensor,)),
         num_warps(target, most=8),
@@ -144,6 +149,15 @@ def _start_tiles(form: ThinForm, wave: int, rows: int, loads: int) -> tuple[tupl
     vector = form.vector
     height = max(1, min(loads, _SUMS // (rows * vector)))
     narrow = max(RUNS[0], 8 * vector)
+    if form.along_k and form.row_vector < vector:
+        # Rows shorter than the number of threads are read in the layout of the tile.
+        short = [(warps, warps * wave // (2 * form.digits)) for warps in (8, 4)]
+        across = [(warps, run, warps * wave * vector // run) for warps, run in short]
+        return (
+            *((warps, run, lanes * loads, ROW) for warps, run, lanes in across),
+            *((warps, run, lanes * max(1, loads // 4), ROW) for warps, run, lanes in across),
+            *((warps, run, lanes * max(1, height // 2), POINT) for warps, run, lanes in across),
+        )
     if form.along_k:
         return (
             (1, wave * vector, height, POINT),
@@ -163,8 +177,8 @@ def _start_tiles(form: ThinForm, wave: int, rows: int, loads: int) -> tuple[tupl
 def _lower(workload: Workload, form: ThinForm, values: Values) -> TileProgram:
     split, grid = values.integer("split"), _grid(form, values)
     names = Names()
-    sums, body = _accumulate(workload, form, values, names)
-    places = [_place(form, values, row) for row in range(len(sums))]
+    sums, body = accumulated(workload, form, values, names)
+    places = [place_of(form, values, row) for row in range(len(sums))]
     if split == 1:
         for place, total in zip(places, sums, strict=True):
             body += _finish(workload, form, place, total, names)
@@ -186,87 +200,6 @@ def _grid(form: ThinForm, values: Values) -> Grid:
         axes.insert(0, GridAxis("k.split", values.integer("split")))
     batch = [GridAxis(f"{x.name}.0", x.extent) for x in form.whole.outer]
     return Grid((*batch, *axes, GridAxis(f"{form.thin.name}.0", values.tiling("thin")[0])))
-
-
-def _place(form: ThinForm, values: Values, row: int) -> dict[str, Slice]:
-    """Slices of one of the rows of a program's output."""
-    place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.whole.outer}
-    for axis in (form.whole.m, form.whole.n):
-        if axis is form.thin:
-            place[axis.name] = Slice(start_of((f"{axis.name}.0", values.tile("thin"))) + Affine(offset=row))
-        else:
-            tile = values.tile("wide")
-            place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile, axis.name)
-    return place
-
-
-def _accumulate(workload: Workload, form: ThinForm, values: Values, names: Names) -> tuple[list[Tile], list[Statement]]:
-    """The sums over a program's part of k, a tile along `wide` for each row, and the statements that compute them."""
-    split, step = values.integer("split"), values.integer("unroll") * values.tile("k")
-    iterations, iteration = iterations_of(values), _Iteration(workload, form, values, names)
-    sums = [Tile(names.fresh(f"sum_{i}"), (form.wide.name,), (values.tile("wide"),)) for i in range(iteration.rows)]
-    by_row = values["accumulate"] == ROW
-    held = sums if by_row else [iteration.tile(f"acc_{i}") for i in range(iteration.rows)]
-    start = start_of(("k.0", step), *([("k.split", iterations * step)] if split > 1 else []))
-    loop = For(
-        "k.0",
-        iterations,
-        tuple(iteration.body(held, start)),
-        bound=Bound(start, form.k.extent) if split * iterations * step >= form.k.extent + step else None,
-    )
-    body: list[Statement] = [*(Fill(t, 0.0) for t in held), loop]
-    if not by_row:
-        body += [Reduce(total, acc.name, form.k.name, "sum") for total, acc in zip(sums, held, strict=True)]
-    return sums, body
-
-
-@dataclass(frozen=True)
-class _Iteration:
-    """One iteration of the loop over k."""
-
-    workload: Workload
-    form: ThinForm
-    values: Values
-    names: Names
-
-    @property
-    def rows(self) -> int:
-        return self.values.tile("thin")
-
-    def tile(self, name: str, dtype: str = "float32") -> Tile:
-        """A new tile with the axes of the large operand's."""
-        extents = {self.form.wide.name: self.values.tile("wide"), self.form.k.name: self.values.tile("k")}
-        axes = tuple(filter(None, self.form.whole.map_of(self.form.large).axes(extents)))
-        return Tile(self.names.fresh(name), axes, tuple(extents[x] for x in axes), dtype)
-
-    def body(self, held: list[Tile], start: Affine) -> list[Statement]:
-        """Load all tiles of the large operand, so that they are in flight together; then multiply each by every row."""
-        form, tile_k = self.form, self.values.tile("k")
-        dtypes = {t.name: t.dtype for t in self.workload.inputs}
-        k, unroll = form.k.name, self.values.integer("unroll")
-        pieces = [Slice(start + Affine(offset=u * tile_k), tile_k, k) for u in range(unroll)]
-        places = [_place(form, self.values, row) for row in range(self.rows)]
-        tiles = [self.tile("large", dtypes[form.large.tensor]) for _ in pieces]
-        body: list[Statement] = [
-            Load(tile, form.large.tensor, slices_at(form.large, {**places[0], form.k.name: piece}))
-            for tile, piece in zip(tiles, pieces, strict=True)
-        ]
-        for tile, piece in zip(tiles, pieces, strict=True):
-            for total, place in zip(held, places, strict=True):
-                row = Tile(self.names.fresh(ROW), (form.k.name,), (tile_k,), dtypes[form.rows.tensor])
-                body.append(Load(row, form.rows.tensor, slices_at(form.rows, {**place, form.k.name: piece})))
-                body += self._added(total, tile, row)
-        return body
-
-    def _added(self, total: Tile, tile: Tile, row: Tile) -> list[Statement]:
-        """`total += tile * row`, summed over k if the total has no such axis."""
-        product = self.tile("product")
-        body: list[Statement] = [Map(product, "mul", (tile.name, row.name))]
-        added = product
-        if total.axes != product.axes:
-            added = Tile(self.names.fresh("part"), total.axes, total.shape)
-            body.append(Reduce(added, product.name, self.form.k.name, "sum"))
-        return [*body, Map(total, "add", (total.name, added.name))]
 
 
 def _finish(workload: Workload, form: ThinForm, place: dict[str, Slice], total: Tile, names: Names) -> list[Statement]:

@@ -106,6 +106,7 @@ class Emitter:
     and is loaded where the axes are. Common subexpressions are computed once. `neighbours`: shared by emitters of
     interleaved places. `selections`: if given, selections between reads of one tensor become one read. `cut`: axes that
     are split into several in tiles, with the extents of these. `short`: integers that need no more are of 32 bits.
+    `called`: names wanted for loaded tiles, by tensor; by default that of the tensor.
     """
 
     place: Place
@@ -118,6 +119,7 @@ class Emitter:
     selections: Selections | None = None
     cut: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     short: bool = False
+    called: Mapping[str, str] = field(default_factory=dict)
     _known: dict[Expression, Tile | float | int] = field(default_factory=dict)
     # Of tiles of integers that have few values.
     _bounds: dict[str, Bounds] = field(default_factory=dict)
@@ -363,10 +365,16 @@ class Emitter:
         axes, shape = self._tiled(slices)
         outside = self._outside(tensor, outside)
         fill, guarded = self.fill if outside is None else outside, outside is not None
-        unnamed = Load(Tile("", axes, shape, dtype(self.inputs[tensor]).name), tensor, slices, fill, guarded=guarded)
+        unnamed = Load(
+            Tile(self.called.get(tensor, ""), axes, shape, dtype(self.inputs[tensor]).name),
+            tensor,
+            slices,
+            fill,
+            guarded=guarded,
+        )
         if self.neighbours is not None:
             return self.neighbours.loaded(unnamed, self.names, self.body)
-        dst = replace(unnamed.dst, name=self.names.fresh(tensor))
+        dst = replace(unnamed.dst, name=self.names.fresh(unnamed.dst.name or tensor))
         self.body.append(replace(unnamed, dst=dst))
         return self._regrouped(dst)
 

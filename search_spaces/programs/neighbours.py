@@ -27,22 +27,23 @@ class Neighbours:
     """The loads of one kernel.
 
     `strides`: of the tensors whose neighbours are loaded together, by name; other loads are only shared. `known`: tiles
-    by their load without its name.
+    by their load, whose name is the wanted one.
     """
 
     strides: Mapping[str, tuple[int, ...]]
     known: dict[Load, tuple[Tile, ...]] = field(default_factory=dict)
 
     def loaded(self, load: Load, names: Names, body: list[Statement]) -> Tile:
-        """The tile of the load, still to be named."""
+        """The tile of the load, still to be named: as wanted, or as the buffer."""
+        wanted = load.dst.name or load.buffer
         whole, place, axis = self._whole(load)
         if whole not in self.known:
-            dst = replace(whole.dst, name=names.fresh(load.buffer))
+            dst = replace(whole.dst, name=names.fresh(wanted))
             body.append(replace(whole, dst=dst))
             self.known[whole] = (dst,)
             if axis:
                 count = dst.extent(axis) // load.dst.extent(axis)
-                parts = tuple(replace(load.dst, name=names.fresh(load.buffer)) for _ in range(count))
+                parts = tuple(replace(load.dst, name=names.fresh(wanted)) for _ in range(count))
                 body.append(Deinterleave(parts, dst.name, axis))
                 self.known[whole] = parts
         return self.known[whole][place]

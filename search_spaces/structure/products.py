@@ -114,7 +114,7 @@ def without_scales(
     dots: Sequence[Product], reduced: Sequence[Axis], tiled: Axis, dtypes: Mapping[str, str]
 ) -> tuple[Product, ...]:
     """The products with the factors that are the same along the tiled axis apart, if narrower operands remain."""
-    apart = tuple(_without_scale(d, tiled.name) for d in dots)
+    apart = tuple(without_scale(d, tiled.name) for d in dots)
     before, after = (operands_in(x, reduced, dtypes, True) for x in (dots, apart))
     if after is None or (before is not None and dtype(after).bytes >= dtype(before).bytes):
         return tuple(dots)
@@ -130,7 +130,8 @@ def _is_short(e: Expression, dtypes: Mapping[str, str]) -> bool:
     return "float16" in holding(e, dtypes)
 
 
-def _without_scale(dot: Product, tiled: str) -> Product:
+def without_scale(dot: Product, tiled: str) -> Product:
+    """The product with the factors of its operands that are the same along the tiled axis as a scale."""
     sides, scales = list[Expression](), list[Expression]()
     for operand in (dot.a, dot.b):
         factors = factors_of(operand)

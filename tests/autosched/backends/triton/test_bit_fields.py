@@ -57,6 +57,24 @@ def test_every_byte_gives_its_field(shift: int, mask: int, offset: int) -> None:
         assert computed(text, word) == wanted
 
 
+def test_every_int8_gives_its_number() -> None:
+    """128 and the lower bits, less 128 or 256."""
+    text = field_function("field_int8")
+    taken = [int(x, 16) for x in re.findall(r"and\.b32 [ts], \$2, (0x[0-9a-f]+)", text)]
+    assert re.findall(r"fma\.rn\.bf16x2 \$., (\w, \w+, \w);", text) == ["v, minus_one, u"] * 2
+    for byte in range(256):
+        number, subtracted = (bfloat16((byte & mask & 0xFF) | 0x4300) for mask in taken)
+        assert number - subtracted == byte - 256 * (byte > 127)
+
+
+def test_whole_bytes_are_numbers_without_conversion_unless_dots_take_them() -> None:
+    workload = ops.matmul(1, 64, 128, dtype="bfloat16", layout="nt", b_dtype="int8", constant="b")
+    space = best_spaces.build(workload, H200)
+    for sketch, there in (("thin_contraction", True), ("contraction", False)):
+        program = space.restricted(sketch).sample(np.random.default_rng(0)).program
+        assert ("_field_int8" in BACKEND.render(program, "", H200)) == there
+
+
 def test_packed_weights_are_fields_in_dots_of_bfloat16_alone() -> None:
     source = BACKEND.render(start(product("bfloat16")), "", H200)
     assert re.findall(r"= \((_field_\w+)\(", source) == ["_field_0_15_8", "_field_4_15_8"]
