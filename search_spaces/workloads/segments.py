@@ -30,8 +30,9 @@ def where_in_segment(offsets: str, segment: str, position: str, element: Express
 def cut_axes(e: Expression, positions: Collection[str]) -> frozenset[str]:
     """The axes of segments that such conditions cut these axes of positions into: each position is in one of them.
 
-    Bounds are data: other elements of the same tensor on both sides. A window of constants, of positions or of a length
-    around an element cuts nothing, as windows overlap.
+    Bounds are data: other elements of the same tensor on both sides, at places that are counted. A window of constants,
+    of positions or of a length around an element cuts nothing, as windows overlap; nor do bounds of what is looked up,
+    which may be the same for many.
     """
     compared = [part.arguments for part in distinct(e) if isinstance(part, Apply) and part.operator in ("le", "lt")]
     begins = [(at, begin) for begin, other in compared if (at := _position(other, positions))]
@@ -42,6 +43,8 @@ def cut_axes(e: Expression, positions: Collection[str]) -> frozenset[str]:
 
 def _are_bounds(begin: Expression, end: Expression) -> bool:
     of_begin, of_end = ({x for x in distinct(e) if isinstance(x, Access | LookUp)} for e in (begin, end))
+    if any(isinstance(x, LookUp) for x in of_begin | of_end):
+        return False
     return of_begin != of_end and not {x.tensor for x in of_begin}.isdisjoint(x.tensor for x in of_end)
 
 

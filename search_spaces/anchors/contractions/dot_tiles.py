@@ -268,7 +268,7 @@ class DotTile:
             if d.scale is None:
                 yield from (Dot(acc, a, b, k, precision) for a, b in operands)
                 continue
-            part = replace(acc, name=names.fresh("part"), dtype=accumulator_of(self.form.dtype))
+            part = replace(acc, name=names.fresh("partial"), dtype=accumulator_of(self.form.dtype))
             scaled = replace(acc, name=names.fresh("scaled"))
             yield Fill(part, 0)
             yield from (Dot(part, a, b, k, precision) for a, b in operands)

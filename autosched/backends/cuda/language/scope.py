@@ -16,7 +16,7 @@ _OWN = """
     threadIdx blockIdx blockDim gridDim warpSize lane warp block tile shared int64 uint64 uint32 float16 bfloat16
     float8_e4m3fn float8_e5m2 truth int8 int16 uint8 load store widened narrowed pair pair_end turn turn_end first
     height min max abs exp log sqrt sin cos tan pow floor ceil fma erf erfc y0 y1 yn j0 j1 jn gamma lgamma div
-    hypot select signal index ahead slot step begin each number product part row column chunk
+    hypot select signal index ahead slot
     printf assert malloc free memcpy memset clock logb signbit isnan isinf round remainder
 """
 RESERVED = frozenset((*_KEYWORDS.split(), *_OWN.split()))

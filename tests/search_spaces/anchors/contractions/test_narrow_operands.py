@@ -111,7 +111,7 @@ def test_a_gpu_without_bfloat16_multiplies_in_float16() -> None:
 
 
 def test_sums_of_scaled_dots_hide_no_name_of_the_text_around_them() -> None:
-    """C++ sums the products of an instruction in `part`, which a tile was called, too."""
+    """C++ sums the products of an instruction in `part`, which no tile of these kernels may be called."""
     space = spaces.build(NARROW["blocks of float8"], H200, [backends.named("cuda")])
     schedule = space.restricted("contraction", specialize=["none"]).seeds()[0]
     source = backends.named("cuda").render(schedule.program, "", H200)
