@@ -18,6 +18,7 @@ from autosched.baselines.chains import CONVERTING, chained, chained_into
 from autosched.baselines.library_convolutions import LibraryConvolution
 from autosched.baselines.library_products import product
 from autosched.baselines.narrow_products import dequantised, is_narrow, plain_arguments
+from autosched.baselines.segments import grouped_product, segment_sum
 from autosched.machine.element_types import torch_dtype
 from autosched.machine.library_precision import LibraryPrecision
 from search_spaces import Target, Workload, ops
@@ -62,6 +63,11 @@ def baseline(workload: Workload) -> Baseline | None:
         case "conv":
             used = LibraryConvolution.of(named, _links(arguments.get("epilogue")), _number(arguments, "scale"))
             return Baseline(used.called, used.eager, ways=used.ways, converting=used.converting_ways)
+        case "grouped_matmul":
+            grouped = grouped_product(arguments)
+            return grouped and Baseline("torch._grouped_mm", grouped)
+        case "segment_sum":
+            return Baseline("torch.segment_reduce", segment_sum)
         case "softmax":
             return Baseline(
                 "torch.softmax", lambda x: F.softmax(x, -1), lambda inputs, out: torch.softmax(inputs[0], -1, out=out)

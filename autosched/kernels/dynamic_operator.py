@@ -147,7 +147,9 @@ class DynamicOperator:
         size, rest = divmod(extent - place.offset, place.slope)
         if rest or size < 1:
             what = f"dimension {place.dim} of {example.inputs[place.number].name} is {extent}"
-            raise InputError(f"{self.name}: {what}; expected {place.slope} · size + {place.offset}")
+            raise InputError(
+                f"{self.name}: {what}; expected {place.slope} · size + {place.offset}, of a size from 1 on"
+            )
         return size
 
     def __repr__(self) -> str:

@@ -166,7 +166,8 @@ class Kernel:
         if not name and len(constants) == 1:
             (name,) = constants
         if name not in constants:
-            raise InputError(f"{self.workload.name}: constant {name!r}; expected one of {sorted(constants)}")
+            given = f"constant {name!r}" if name else "a constant without a name"
+            raise InputError(f"{self.workload.name}: {given}; expected one of {sorted(constants)}")
         place = constants[name]
         self.inputs[place].check(weight)
         return PreparedWeight(weight, self.inputs[place], place, self.constants)

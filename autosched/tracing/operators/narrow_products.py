@@ -41,8 +41,10 @@ def _int8_weights(result: Result, x: Value, weight: Value, scales: Value) -> Val
 def _int4_weights(result: Result, x: Value, packed: Value, group: int, scales_and_zeros: Value) -> Value:
     """Dequantised in float32, and not rounded, as PyTorch's kernels for CPUs do."""
     (m, k), n, layout = x.shape, packed.shape[0], int4_layout()
-    if layout is None or n % layout.block:
-        raise UnsupportedError(f"{n} rows of int4 as PyTorch packs them here; expected whole blocks of rows")
+    if layout is None:
+        raise UnsupportedError("int4 as PyTorch packs it here, which is not known")
+    if n % layout.block:
+        raise UnsupportedError(f"{n} rows of int4 as PyTorch packs them here; expected blocks of {layout.block} rows")
     blocks, groups, half = n // layout.block, k // group, layout.block // 2
     # Where the two of a byte stand among the rows of a block.
     nibble = 0 if layout.halves else 1
