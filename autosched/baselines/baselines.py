@@ -18,7 +18,13 @@ from autosched.baselines.chains import CONVERTING, chained, chained_into
 from autosched.baselines.library_convolutions import LibraryConvolution
 from autosched.baselines.library_products import product
 from autosched.baselines.narrow_products import dequantised, is_narrow, plain_arguments
-from autosched.baselines.segments import grouped_product, segment_sum
+from autosched.baselines.segments import (
+    block_sparse_product,
+    grouped_product,
+    has_grouped_mm,
+    segment_sum,
+    varlen_attention,
+)
 from autosched.machine.element_types import torch_dtype
 from autosched.machine.library_precision import LibraryPrecision
 from search_spaces import Target, Workload, ops
@@ -64,10 +70,14 @@ def baseline(workload: Workload) -> Baseline | None:
             used = LibraryConvolution.of(named, _links(arguments.get("epilogue")), _number(arguments, "scale"))
             return Baseline(used.called, used.eager, ways=used.ways, converting=used.converting_ways)
         case "grouped_matmul":
-            grouped = grouped_product(arguments)
-            return grouped and Baseline("torch._grouped_mm", grouped)
+            called = "torch._grouped_mm" if has_grouped_mm(arguments) else "a product for each group"
+            return Baseline(called, grouped_product(arguments))
         case "segment_sum":
             return Baseline("torch.segment_reduce", segment_sum)
+        case "block_sparse_matmul":
+            return Baseline("a product for each block", block_sparse_product)
+        case "varlen_attention":
+            return Baseline("F.scaled_dot_product_attention, masked", varlen_attention(bool(arguments["causal"])))
         case "softmax":
             return Baseline(
                 "torch.softmax", lambda x: F.softmax(x, -1), lambda inputs, out: torch.softmax(inputs[0], -1, out=out)

@@ -89,6 +89,7 @@ GPU_WORKLOADS = (
     attention(1, 33, 33, 32, "float32", Scores(bias="mc", slopes=True)),
     # Fewer rows than the smallest tile has, of columns that programs share.
     adapter(12, 70, 48, 16),
+    ops.grouped_matmul(5, 70, 40, 33, dtype="float16"),
 )
 
 

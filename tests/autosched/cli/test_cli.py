@@ -383,7 +383,7 @@ def test_a_terminal_gets_a_live_display() -> None:
 @pytest.mark.parametrize(
     ("operator", "said"),
     [
-        ("nosuch", "error: unknown operator 'nosuch' (allowed: conv, gelu_scale, "),
+        ("nosuch", "error: unknown operator 'nosuch' (allowed: block_sparse_matmul, conv, "),
         ("softmx", "error: unknown operator 'softmx'; did you mean 'softmax'? (allowed: "),
         ("softmax", "error: softmax needs rows=…, columns=…; usage: softmax rows= columns= "),
     ],

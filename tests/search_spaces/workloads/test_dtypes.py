@@ -188,11 +188,6 @@ def test_the_label_says_what_is_read_and_what_is_made() -> None:
     ("workload", "target", "message"),
     [
         (
-            ops.matmul(64, 64, 64, dtype="int8"),
-            "cpu",
-            "products of int8; contractions for CPUs take those of float32",
-        ),
-        (
             ops.matmul(64, 64, 64, dtype="float8_e4m3fn"),
             "a100",
             "a100 has no conversions of float8_e4m3fn",
@@ -207,7 +202,7 @@ def test_the_label_says_what_is_read_and_what_is_made() -> None:
 )
 def test_a_target_without_the_type_says_which_it_takes(workload: Workload, target: str, message: str) -> None:
     with pytest.raises(EmptySearchSpaceError, match=message):
-        best_spaces.build(workload, CPU if target == "cpu" else GPUS[target])
+        best_spaces.build(workload, GPUS[target])
 
 
 def test_fast_sums_need_no_promotion() -> None:

@@ -16,7 +16,19 @@ import autosched
 from autosched.machine.policies import Policy
 from autosched.strategies.random import Random
 from cost_models import CostModel
-from search_spaces import InputError, Schedule, SearchSpace, TargetUnavailableError, Workload, ops
+from search_spaces import (
+    Axis,
+    InputError,
+    Reduction,
+    Schedule,
+    SearchSpace,
+    Stage,
+    TargetUnavailableError,
+    Tensor,
+    Workload,
+)
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, mul
 from several_searches import LARGE, ROWS, SMALL, TARGET, FakeMeasurer, search, trials_of
 from tuning_logs import Measurement, TuningLog
 
@@ -130,7 +142,11 @@ def test_a_kernel_of_which_every_trial_fails_is_given_up(log: Path) -> None:
 
 
 def test_what_has_no_schedule_is_left_out_and_named(log: Path) -> None:
-    nothing = ops.matmul(64, 64, 64, dtype="float8_e4m3fn")
+    # The second fold is of sums that the first one folds along the other axis.
+    i, j, x = Axis("i", 4), Axis("j", 8), Access("x", (axis_index("j"), axis_index("i")))
+    sums = Stage("sums", (i,), x, Reduction("sum", (j,)))
+    weighted = Stage("out", (j,), mul(x, Access("sums", (axis_index("i"),))), Reduction("sum", (i,)))
+    nothing = Workload("weighted_sums", (Tensor("x", (8, 4), "float32"),), (sums, weighted))
     result = search(log, FakeMeasurer(), 32, (nothing, 1), (SMALL, 1))
     assert result.results[0] is None
     assert [label for label, _ in result.refused] == [nothing.label]
