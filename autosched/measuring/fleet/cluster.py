@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
@@ -66,7 +67,7 @@ def connect(address: str) -> None:
         return
     if address.startswith("ray://") and importlib.util.find_spec("grpc") is None:
         raise InputError(f"{address!r} is reached by Ray's client: pip install 'ray[client]'")
-    _check_listening(address)
+    _check_listening(_known_here() if address == "auto" else address)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
         # Reachable from this machine alone, and by this user alone: as Ray does itself from 2.59 on.
@@ -81,6 +82,14 @@ def connect(address: str) -> None:
         raise InputError(
             f"no Ray cluster at {address!r}: {error}; start one with `ray start --head`, or give its address"
         ) from error
+
+
+def _known_here() -> str:
+    """The address that Ray takes first for "auto": of the environment, or of `ray start` on this machine; or ""."""
+    noted = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+    with contextlib.suppress(OSError):
+        return os.environ.get("RAY_ADDRESS", "") or noted.read_text().strip()
+    return ""
 
 
 def _check_listening(address: str) -> None:

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -155,9 +156,16 @@ def test_another_cluster_than_the_one_that_is_connected_is_refused(
         cluster.connect(address)
 
 
-def test_an_address_where_nobody_listens_is_refused_at_once() -> None:
+def test_an_address_where_nobody_listens_is_refused_at_once(tmp_path: Path, monkeypatch) -> None:
+    """Also one that a cluster has left behind on this machine."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=rf"no Ray cluster at '127\.0\.0\.1:{port}'"):
-            cluster.connect(f"127.0.0.1:{port}")
+        noted = tmp_path / "ray" / "ray_current_cluster"
+        noted.parent.mkdir()
+        noted.write_text(f"127.0.0.1:{port}")
+        for address in (f"127.0.0.1:{port}", "auto"):
+            with pytest.raises(InputError, match=rf"no Ray cluster at '127\.0\.0\.1:{port}'"):
+                cluster.connect(address)
