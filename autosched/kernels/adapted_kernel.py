@@ -47,7 +47,7 @@ def adapted_kernel(workload: Workload, lenders: Sequence[Schedule], like: Tuning
 
 
 def _schedules(space: SearchSpace, lenders: Sequence[Schedule]) -> Iterator[Schedule]:
-    """Those of other sizes as far as the space has them, then others: right, if not fast."""
+    """Schedules of other sizes as far as the space has them, then others: right, if not fast."""
     yield from (schedule for each in lenders if (schedule := adapted(space, each)) is not None)
     yield from space.seeds()
     rng = np.random.default_rng(0)

@@ -343,7 +343,7 @@ def figures(case: Case, arguments: argparse.Namespace, fastest: tuple[float, flo
 def runs(name: str, run: Run) -> bool:
     try:
         run()
-    except (RuntimeError, NotImplementedError) as error:
+    except RuntimeError as error:  # of PyTorch, for types and layouts that it does not take
         print(f"  {name}: {str(error).splitlines()[0]}", flush=True)
         return False
     return True
@@ -363,6 +363,17 @@ def cases_of(arguments: argparse.Namespace, device: torch.device) -> list[Case]:
     ]
     wanted = arguments.only or [""]
     return [case for case in every if any(w in f"{case.group} {case.name}" for w in wanted)]
+
+
+def means(rows: Sequence[Row]) -> Iterator[str]:
+    """Geometric means over the cases of a group, for each distribution of segments apart."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        for name, ratio in row.ratios.items():
+            found.setdefault((row.case.group, row.distribution, name), []).append(ratio)
+    for (group, distribution, name), ratios in found.items():
+        mean = f"{statistics.geometric_mean(ratios):.2f} in the geometric mean of {len(ratios)}"
+        yield f"{group}, {distribution}: {name} / tuned {mean}, at least {min(ratios):.2f}"
 
 
 def main() -> int:
@@ -389,13 +400,8 @@ def main() -> int:
     others = tuple(dict.fromkeys(name for row in rows for name in row.ratios))
     head = ("", "case", "segments", "tuned", "of the floor", *(f"{name} / tuned" for name in others))
     print("\n".join(table_lines([head, *(row.cells(others) for row in rows)], right=range(3, len(head)))))
-    for name in others:
-        for group in dict.fromkeys(row.case.group for row in rows if name in row.ratios):
-            found = [row.ratios[name] for row in rows if row.case.group == group and name in row.ratios]
-            mean = statistics.geometric_mean(found)
-            print(
-                f"{group}: {name} / tuned {mean:.2f} in the geometric mean of {len(found)}, at least {min(found):.2f}"
-            )
+    for line in means(rows):
+        print(line)
     print("\n".join(f"failed: {text}" for text in failed))
     print(", ".join(f"{name} {version}" for name, version in environment(devices.detect())))
     return int(bool(failed))

@@ -92,7 +92,7 @@ def _scaled_mm(
     out_dtype: Any = None,
     use_fast_accum: bool = False,
 ) -> Value:
-    """What shares a scale follows from the shapes of the scales: (rows, k) of a, (k, columns) of b."""
+    """Scaled 8-bit floats; the shapes of the scales say which elements share one: (rows, k) of a, (k, columns) of b."""
     of_a = reshape(scale_a, (1, 1)) if scale_a.elements == 1 else scale_a
     of_b = reshape(scale_b, (1, 1)) if scale_b.elements == 1 else _transposed(scale_b)
     return _scaled(result, a, b, (of_a, of_b), bias, use_fast_accum)

@@ -88,7 +88,7 @@ def _segment_reduce_backward(
     segment = segment_of(result.part("segment", at.shape, "int64"), end, at)
 
     def own(table: Value, rank: int) -> Value:
-        """What the segment of every element has in a table."""
+        """The entry of a table for the segment of every element."""
         index: list[Value | int] = [reshape(segment, (*segment.shape, *(1,) * (rank - 1))), *range(1, rank)]
         made = result.part(f"{table.name}_own", (*at.shape, *table.shape[1:]), table.dtype)
         return made.of(Gathered, table=table, index=tuple(index))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -15,24 +15,12 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from autosched.tracing.capture.capture import Captured
 from autosched.tracing.capture.user_lines import user_line
-from autosched.tracing.operators import (
-    creation_rules,
-    gather_rules,
-    grouped_rules,
-    joining_rules,
-    narrow_products,
-    product_rules,
-    reduction_rules,
-    scan_rules,
-    scatter_rules,
-    segment_rules,
-    view_translation,
-)
+from autosched.tracing.operators import gather_rules
 from autosched.tracing.operators.binding import bind, check_declared
 from autosched.tracing.operators.bounds import Bounds, bounds_given
 from autosched.tracing.operators.pointwise.translation import NAMES, pointwise
 from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, reshape, torch_name
-from autosched.tracing.operators.windows import convolution, enlarging, pooling, pooling_gradients
+from autosched.tracing.operators.windows import convolution, pooling_gradients
 from autosched.tracing.translation.constant_nodes import ConstantNodes, as_positions, filled
 from autosched.tracing.translation.nodes import (
     READ_NUMBER,
@@ -45,6 +33,7 @@ from autosched.tracing.translation.nodes import (
     where,
 )
 from autosched.tracing.translation.parts_in_place import is_read_whole, part_by_part, stored_in_parts
+from autosched.tracing.translation.rule_tables import COMPUTED_ONCE, FROM_MEMORY, rule_of
 from autosched.tracing.values.values import (
     NUMBER,
     Fallback,
@@ -58,32 +47,9 @@ from autosched.tracing.values.values import (
 from search_spaces import InputError
 from search_spaces.workloads.dtypes import DTYPES, is_integer
 
-# Arguments that operators take from memory, computed before: operands of products, and tables of gathers.
-_FROM_MEMORY = {
-    **dict.fromkeys({**product_rules.RULES, **narrow_products.RULES, **convolution.RULES}, range(3)),
-    **dict.fromkeys(gather_rules.RULES, range(1)),
-}
 # Its positions, one for each dimension, are known beforehand if constant.
 _PUT = "index_put"
-# Operators whose constant results are computed once, and kept in memory.
-_COMPUTED_ONCE = {*_FROM_MEMORY, *reduction_rules.RULES, *scan_rules.RULES}
 _EMPTY = torch.ops.aten.empty_strided.default
-_TABLES = (
-    creation_rules.RULES,
-    view_translation.RULES,
-    product_rules.RULES,
-    grouped_rules.RULES,
-    narrow_products.RULES,
-    gather_rules.RULES,
-    scatter_rules.RULES,
-    joining_rules.RULES,
-    scan_rules.RULES,
-    segment_rules.RULES,
-    convolution.RULES,
-    enlarging.RULES,
-    pooling.RULES,
-    pooling_gradients.RULES,
-)
 
 
 class DefectWarning(RuntimeWarning):
@@ -283,7 +249,7 @@ class _Translator:
         """The arguments of an operator; those that it cannot compute in its prologue are in memory if constant."""
         arguments, keywords = given_to(node, self._known)
         name = operator_name(node)[0]
-        places = [n for n in _FROM_MEMORY.get(name, ()) if n < len(arguments)]
+        places = [n for n in FROM_MEMORY.get(name, ()) if n < len(arguments)]
         kept = self._computed_before if name in gather_rules.RULES else self._in_memory
         constants: dict[int, Any] = {n: kept(node.args[n]) for n in places}
         if name == _PUT:
@@ -327,7 +293,7 @@ class _Translator:
             return self._fallback(node, "a tensor without elements")
         if (name, overload) == ("view", "dtype"):
             raise UnsupportedError("the bits of one element type as those of another")
-        constant = self._computed_before(node) if name in _COMPUTED_ONCE else None
+        constant = self._computed_before(node) if name in COMPUTED_ONCE else None
         if constant is not None:
             return constant
         found = rule_of(name, overload)
@@ -385,14 +351,6 @@ def _why_unreadable(value: Value) -> str:
     if value.dtype in DTYPES:
         return f"{value.name} has a shape that depends on data; expected one that does not"
     return f"an operand is {value.dtype}; expected one of {', '.join(DTYPES)}"
-
-
-def rule_of(name: str, overload: str) -> Callable[..., Any] | None:
-    """The rule of an ATen operator that is not pointwise, or None."""
-    found = reduction_rules.rule_of(name, overload)
-    for rules in _TABLES:
-        found = found or rules.get(name)
-    return found
 
 
 def _check_made(made: Any, declared: Sequence[Result | None]) -> None:

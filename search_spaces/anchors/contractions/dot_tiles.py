@@ -251,7 +251,7 @@ class DotTile:
         return iteration_of(self.form, operands, place, ways, free, names, end, shared)
 
     def _steps(self, parts: Sequence[Iteration], names: Names) -> Steps:
-        """What is loaded for all parts of an iteration, then their dots."""
+        """The loads of all parts of an iteration, then their dots."""
         loads = [s for part in parts for s in part.body]
         return Steps(tuple(s for part in parts for s in part.before), (*loads, *self._dots(parts, names)))
 

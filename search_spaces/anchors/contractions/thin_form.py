@@ -139,7 +139,7 @@ def _bytes(form: Contraction, access: Access) -> int:
 
 
 def _contiguous(form: Contraction, access: Access, own: Axis, target: Target) -> tuple[Axis, int]:
-    """Which of k and its own axis has neighbours nearest in memory, and the elements along it in one load of a thread.
+    """The one of k and its own axis with neighbours nearest in memory, and the elements along it in a load of a thread.
 
     A mask splits vectors that reach beyond the extent.
     """

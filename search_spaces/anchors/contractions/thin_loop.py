@@ -93,7 +93,7 @@ class _Iteration:
 
     @property
     def _axes(self) -> tuple[str, ...]:
-        """Those of tiles, in the order in which the large operand is stored."""
+        """The axes of tiles, in the order in which the large operand is stored."""
         return tuple(
             filter(None, self.form.whole.map_of(self.form.large).axes((self.form.wide.name, self.form.k.name)))
         )

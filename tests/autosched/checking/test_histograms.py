@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
 from autosched.backends import spaces
+from autosched.backends.backend import Launcher
 from autosched.checking import reference
 from autosched.checking.histograms import timed_ends
 from autosched.checking.trial_data import Failed, TrialData
@@ -81,14 +83,15 @@ def test_what_has_no_histogram_is_refused(tensor: tuple[str, tuple[int, ...], st
 
 
 def test_a_kernel_that_is_wrong_for_some_ends_is_found_before_its_first_use() -> None:
-    def launcher(operands: Sequence[torch.Tensor]) -> None:
+    def computed(operands: Sequence[torch.Tensor]) -> None:
         inputs = [operands[OP.canonical.inputs.index(n)] for n in range(3)]
         (right,) = reference.evaluate(OP, [t.double() if t.is_floating_point() else t for t in inputs])
         one_hot = bool((inputs[2] == 0).any())
-        operands[3].copy_(right + 1 if one_hot and launcher_is_wrong else right)
+        operands[3].copy_(right + 1 if one_hot and is_wrong else right)
 
-    launcher_is_wrong = False
-    assert check_once(OP, torch.device("cpu"), launcher, 3) <= 1.0  # type: ignore[arg-type]
-    launcher_is_wrong = True
+    # A check only calls it.
+    launcher, is_wrong = cast(Launcher, computed), False
+    assert check_once(OP, torch.device("cpu"), launcher, 3) <= 1.0
+    is_wrong = True
     with pytest.raises(Failed, match="2048 of 2048 elements are wrong"):
-        check_once(OP, torch.device("cpu"), launcher, 3)  # type: ignore[arg-type]
+        check_once(OP, torch.device("cpu"), launcher, 3)

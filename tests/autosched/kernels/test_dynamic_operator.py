@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -62,9 +64,9 @@ def powers(m: int) -> Workload:
         (lambda m: m, (1, 2), "returned 1; expected an operator"),
     ],
 )
-def test_what_has_no_size_is_refused(of_size: object, points: tuple[int, ...], message: str) -> None:
+def test_what_has_no_size_is_refused(of_size: Any, points: tuple[int, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        dynamic(of_size, points)  # type: ignore[arg-type]
+        dynamic(of_size, points)
 
 
 def test_sizes_between_the_points_belong_to_the_workloads() -> None:

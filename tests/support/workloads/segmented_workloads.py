@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal as OneOf
 
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload
 from search_spaces.workloads.expressions.affine import Affine, axis_index
@@ -48,15 +49,19 @@ def jagged_scale(rows: int = 50, columns: int = 24, segments: int = 5, dtype: st
     return Workload("jagged_scale", inputs, (Stage("out", (t, d), mul(at("x", "t", "d"), scale)),))
 
 
+# The folds of segments.
+Folded = OneOf["sum", "max", "min"]
+
+
 def jagged_fold(
-    rows: int = 70, columns: int = 24, segments: int = 6, operator: str = "sum", dtype: str = "int32"
+    rows: int = 70, columns: int = 24, segments: int = 6, operator: Folded = "sum", dtype: str = "int32"
 ) -> Workload:
     """out[g, d] = fold over t of x[t, d] where t is in segment g."""
     g, t, d = Axis("g", segments), Axis("t", rows), Axis("d", columns)
     neutral = Literal({"sum": 0.0, "max": -math.inf, "min": math.inf}[operator])
     taken = call("where", within("t", "g"), at("x", "t", "d"), neutral)
     inputs = (Tensor("x", (rows, columns), "float32"), Tensor("offsets", (segments + 1,), dtype))
-    return Workload("jagged_fold", inputs, (Stage("out", (g, d), taken, Reduction(operator, (t,))),))  # type: ignore[arg-type]
+    return Workload("jagged_fold", inputs, (Stage("out", (g, d), taken, Reduction(operator, (t,))),))
 
 
 def grouped_product(m: int = 40, k: int = 32, n: int = 24, groups: int = 4, dtype: str = "bfloat16") -> Workload:
