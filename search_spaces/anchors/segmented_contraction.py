@@ -19,6 +19,9 @@ from dataclasses import replace
 from search_spaces.anchors.contractions.contraction_kernels import lower
 from search_spaces.anchors.contractions.dot_knobs import decisions
 from search_spaces.anchors.contractions.long_segments import LongSegments, long_segments
+from search_spaces.anchors.contractions.packed.cache_tiles import cache_decisions, cache_starts, row_tiles
+from search_spaces.anchors.contractions.packed.packed_program import packed_program
+from search_spaces.anchors.contractions.packed.packed_segments import with_segments
 from search_spaces.anchors.contractions.rules.dot_rules import DECIDED_FIRST, dot_rules
 from search_spaces.anchors.contractions.starting.contraction_starts import starts
 from search_spaces.anchors.contractions.work_items import with_work_items
@@ -53,12 +56,28 @@ _FEW_ROWS = 32
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
-    """One sketch for products of rows that data cuts into segments, on a GPU."""
-    if target.kind != "gpu":
-        raise UnmatchedError("a CPU gathers the matrix of every row")
+    """One sketch for products of rows that data cuts into segments."""
     found = segmented(workload)
     if found is None:
         raise UnmatchedError("no product has rows that are cut into segments by data, with a matrix for each")
+    return (_on_a_gpu(found, target, offers) if target.kind == "gpu" else _on_a_cpu(found, target),)
+
+
+def _on_a_cpu(found: Segmented, target: Target) -> Sketch:
+    """The packed product of one segment in a loop over all."""
+    form = found.form if found.cut == "m" else found.form.exchanged
+    if not form.is_packed:
+        raise UnmatchedError("a CPU packs tiles of one product of two tensors that are read at plain axes")
+    applied = cache_decisions(form, target)
+
+    def lowered(values: Values) -> TileProgram:
+        block = row_tiles(form, values)[0] * values.tiling("register")[0]
+        return with_segments(packed_program(form.workload, form, target, values), found, block)
+
+    return derived(Anchor("segmented_contraction", lowered, starts=cache_starts(form, target, applied)), applied)
+
+
+def _on_a_gpu(found: Segmented, target: Target, offers: Offers) -> Sketch:
     longs = long_segments(found, target, lambda of: _of_one(of, target, offers, {**_ALLOWED, "specialize": (NONE,)}))
     allowed = _ALLOWED if offers.places else {**_ALLOWED, "specialize": (NONE,)}
     more = (work_items(), long_tiles(tuple(longs)))
@@ -68,7 +87,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     )
     sketch = _of_one(found, target, offers, allowed, more, rules)
     seeds = tuple(v for start in sketch.seeds for v in _begun(_listed(start), found, tuple(longs)))
-    return (replace(sketch, lower=_Lowering(found, sketch, longs), seeds=seeds),)
+    return replace(sketch, lower=_Lowering(found, sketch, longs), seeds=seeds)
 
 
 def _of_one(

@@ -228,12 +228,13 @@ class Panels:
     After `Panels("m", 8)`: at (i // 8)*(32*8) + k*8 + i % 8. Also called packing (GotoBLAS, section 4).
 
     With `interleaved=False` the 8 rows of a panel stay rows, one after the other with some padding: no transposition,
-    but no two rows in the same cache set either.
+    but no two rows in the same cache set either. Panels of positions outside of `bound` are not used, nor copied.
     """
 
     axis: str
     width: int
     interleaved: bool = True
+    bound: Bound | None = None
 
 
 def side(start: Affine, extent: int, axis: str, flat: Flat, step: int = 1) -> Slice:

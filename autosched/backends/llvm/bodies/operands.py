@@ -160,6 +160,8 @@ def _each_panel(code: Code, source: OperandTile, panels: Panels) -> Iterator[tup
     """Loop over the panels of the tile that exist, with the address of each in the buffer and of its packed copy."""
     extent = source.load.dst.extent(source.own)
     present = code.remaining(source.begin, extent, source.size)
+    if panels.bound:
+        present = smaller(code.b, present, code.remaining(panels.bound.start, extent, panels.bound.size))
     variable = f"{source.load.dst.name}.panel"
     assert source.packed is not None
     with code.loop(present, variable, panels.width) as position:

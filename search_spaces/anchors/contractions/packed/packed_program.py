@@ -97,6 +97,8 @@ class _Parts:
     @property
     def sums_in_output(self) -> bool:
         """True if partial sums can wait in the output: it is float32, and register tiles never overlap."""
+        if self.form.cuts[1]:
+            return False
         whole = self.form.m.extent % self.rows == 0 and self.form.n.extent % self.columns == 0
         return whole and len(self.workload.outputs) == 1 and self.workload.outputs[0].dtype == "float32"
 
@@ -104,6 +106,10 @@ class _Parts:
         """Partial sums between iterations of k.0, one register tile after another, unless they wait in the output."""
         if not self.loops or self.sums_in_output:
             return ()
+        if self.form.cuts[1]:
+            # Segments need different numbers of tiles: each program has room for its own.
+            shape = (self.cache_m, self.sweeps * self.cache_n, self.rows, self.columns)
+            return (Buffer(workspace_name(self.workload, "partial"), shape, "float32", "own"),)
         batch = tuple(x.extent for x in self.form.outer)
         shape = (*batch, self.grid_m * self.cache_m, self.grid_n * self.sweeps * self.cache_n, self.rows, self.columns)
         return (Buffer(workspace_name(self.workload, "partial"), shape, "float32", "workspace"),)
@@ -170,10 +176,16 @@ class _Parts:
         """Buffer and slices of a register tile's sum between iterations of k.0; with only one, those of the result."""
         if not self.loops or self.sums_in_output:
             return self.workload.output_names[0], tuple(place[x.name] for x in self.form.axes)
+        row, column = (("i", 1),), (("n.1", self.cache_n), ("j", 1))
+        if self.form.cuts[1]:
+            before: tuple[Slice, ...] = ()
+        else:
+            before, row = (*self.outer.values(),), (("m.0", self.cache_m), *row)
+            column = (("n.0", self.sweeps * self.cache_n), *column)
         return workspace_name(self.workload, "partial"), (
-            *self.outer.values(),
-            Slice(start_of(("m.0", self.cache_m), ("i", 1))),
-            Slice(start_of(("n.0", self.sweeps * self.cache_n), ("n.1", self.cache_n), ("j", 1))),
+            *before,
+            Slice(start_of(*row)),
+            Slice(start_of(*column)),
             Slice(Affine(), self.rows, self.form.m.name),
             Slice(Affine(), self.columns, self.form.n.name),
         )
