@@ -79,8 +79,7 @@ def _statement_text(s: Statement, tiles: Mapping[str, Tile]) -> str:
             how: list[str] = [w for w in (s.via if s.via != "pointer" else "", s.eviction) if w]
             if s.panels:
                 kind = "panels" if s.panels.interleaved else "padded rows, panels"
-                used = f", while {b.start} < {b.size}" if (b := s.panels.bound) else ""
-                how.append(f"packed in {kind} of {s.panels.width} along {s.panels.axis}{used}")
+                how.append(f"packed in {kind} of {s.panels.width} along {s.panels.axis}")
             return f"{s.dst} = load {s.buffer}[{_slices(s.slices)}]{_else(s.fill if s.guarded else None)}{_note(how)}"
         case Gather():
             return f"{s.dst} = gather {s.buffer}[{', '.join(map(str, s.index))}]{_else(s.fill)}"

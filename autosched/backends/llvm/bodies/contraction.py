@@ -21,7 +21,7 @@ from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, first_element, tiles_of_integers
 from autosched.backends.llvm.ir.operators import mapped
 from autosched.backends.llvm.ir.text import IRValue
-from autosched.backends.llvm.ir.values import broadcast, condition, first_lanes, index, minus, plus
+from autosched.backends.llvm.ir.values import broadcast, condition, first_lanes, index, larger, minus, plus
 from search_spaces.programs.addressing import Dimension
 from search_spaces.programs.statements import (
     Dot,
@@ -319,12 +319,13 @@ class ContractionPrinter:
             raise CompileError("columns of the right operand must be neighbours: pack it in panels")
         ends = min((self.operands[s.a], self.operands[s.b]), key=lambda x: x.along(x.reduction).size)
         steps, shortest = ends.remaining_steps(code), ends.shortest_steps(code)
-        unroll = min(s.unroll, shortest)
+        steps = steps if shortest else larger(code.b, steps, index(0))
+        unroll = min(s.unroll, shortest or s.unroll)
         code.b.comment(
             f"{s.dst.name} += {s.a} . {s.b}: {self.rows} x {self.columns} in registers, {unroll} steps a turn"
         )
         kernel = MicroKernel(code, a, c, self.rows, self.columns, self.dot.prefetch_b)
-        result = kernel.product(self.tiles[s.dst.name].values, steps, unroll)
+        result = kernel.product(self.tiles[s.dst.name].values, steps, unroll, few=not shortest)
         self.tiles[s.dst.name] = RegisterTile(s.dst, result)
 
 

@@ -36,6 +36,9 @@ from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
+# Variables of blocks of rows and of tiles along k; and the one that is 1 in the last iteration of a k that data cuts.
+ROW_BLOCKS, STEPS, IS_LAST = "m.0", "k.0", "k.last"
+
 
 def packed_program(workload: Workload, form: Contraction, target: Target, values: Values) -> TileProgram:
     """One kernel, whose programs have blocks of rows and columns."""
@@ -95,9 +98,14 @@ class _Parts:
         )
 
     @property
+    def rows_are_cut(self) -> bool:
+        """True if data cuts the rows, so that tiles at one segment's end overlap the next one."""
+        return self.form.cuts[0] == self.form.m.name
+
+    @property
     def sums_in_output(self) -> bool:
         """True if partial sums can wait in the output: it is float32, and register tiles never overlap."""
-        if self.form.cuts[1]:
+        if self.rows_are_cut:
             return False
         whole = self.form.m.extent % self.rows == 0 and self.form.n.extent % self.columns == 0
         return whole and len(self.workload.outputs) == 1 and self.workload.outputs[0].dtype == "float32"
@@ -106,7 +114,7 @@ class _Parts:
         """Partial sums between iterations of k.0, one register tile after another, unless they wait in the output."""
         if not self.loops or self.sums_in_output:
             return ()
-        if self.form.cuts[1]:
+        if self.rows_are_cut:
             # Segments need different numbers of tiles: each program has room for its own.
             shape = (self.cache_m, self.sweeps * self.cache_n, self.rows, self.columns)
             return (Buffer(workspace_name(self.workload, "partial"), shape, "float32", "own"),)
@@ -168,6 +176,8 @@ class _Parts:
         before = Tile("before", c.axes, c.shape)
         # The sum starts from 0 in every iteration: one that starts from memory would wait for it before the first step.
         first, last = {v: 0 for v, _ in self.loops}, {v: extent - 1 for v, extent in self.loops}
+        if self.form.cuts[0] == form.k.name:
+            last = {IS_LAST: 1}
         join = _where_all(first, (), (Load(before, buffer, where), Map(c, "add", ("c", "before"))))
         end = _where_all(last, tuple(finish), (Store(buffer, where, "c"),))
         return [*start, *join, *end]
@@ -177,7 +187,7 @@ class _Parts:
         if not self.loops or self.sums_in_output:
             return self.workload.output_names[0], tuple(place[x.name] for x in self.form.axes)
         row, column = (("i", 1),), (("n.1", self.cache_n), ("j", 1))
-        if self.form.cuts[1]:
+        if self.rows_are_cut:
             before: tuple[Slice, ...] = ()
         else:
             before, row = (*self.outer.values(),), (("m.0", self.cache_m), *row)
