@@ -23,9 +23,8 @@ from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import I64, PTR, Builder, IRValue, Module
 from autosched.backends.llvm.ir.values import index, plus
 from autosched.backends.llvm.symbols import SCRATCH_SUFFIX, symbols
-from autosched.backends.printing import quoting
+from autosched.backends.printing.head import head_comment
 from search_spaces.programs.statements import Dot, For, Let, Load, Statement, Store, produced, read, statements
-from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram, loop_extents
 
 
@@ -38,7 +37,7 @@ def print_program(program: TileProgram, comment: str) -> str:
     module = Module()
     for kernel, symbol in zip(program.kernels, symbols(program), strict=True):
         _print_kernel(module, program, kernel, symbol)
-    header = quoting.comment([*comment.splitlines(), "", *to_text(program).split("\n")], ";")
+    header = head_comment(program, comment, ";")
     return f"{header}\n\n{module}"
 
 
