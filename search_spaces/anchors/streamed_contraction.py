@@ -27,7 +27,7 @@ from search_spaces.decisions.programs.warps import num_warps
 from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
-from search_spaces.programs.bit_fields import bit_field, made_by
+from search_spaces.programs.bit_fields import field_operand, made_by
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, slice_at, start_of
 from search_spaces.programs.neighbours import Neighbours
@@ -39,7 +39,6 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.sketch import Sketch
 from search_spaces.structure.streamed import Streamed, streamed
-from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.names import Names
@@ -105,18 +104,9 @@ def _why_idle(form: Streamed, values: Values) -> str | None:
 def _check_fields(form: Streamed, program: TileProgram) -> None:
     """Raise UnmatchedError unless the large operand is as stored, or a field of bytes."""
     (loop,) = (s for s in program.kernels[0].body if isinstance(s, For))
-    large = next(s.dst for s in loop.body if isinstance(s, Load) and s.buffer == form.large.tensor)
     for dot in (s for s in loop.body if isinstance(s, Dot)):
-        operand = next(t for t in (dot.a, dot.b) if form.wide.name in _tiles(loop)[t].axes)
-        maps = made_by(loop.body, operand)
-        if maps and bit_field(maps, large, operand) is None:
-            raise UnmatchedError(f"an operand that is neither as stored nor a field of bytes: {large.dtype}")
-
-
-def _tiles(loop: For) -> dict[str, Tile]:
-    return {s.dst.name: s.dst for s in loop.body if isinstance(s, Load | Map)} | {
-        t.name: t for s in loop.body if isinstance(s, Deinterleave) for t in s.dst
-    }
+        if made_by(loop.body, dot.a) and field_operand(loop.body, dot.a) is None:
+            raise UnmatchedError(f"{form.large.tensor} is multiplied neither as stored nor by fields of its bytes")
 
 
 def _lower(form: Streamed, values: Values) -> TileProgram:
@@ -131,14 +121,15 @@ def _lower(form: Streamed, values: Values) -> TileProgram:
     body = _iteration(form, place, sums, names)
     loop = For(f"{part}.0", -(-form.part.extent // warps), tuple(body))
     total = Tile(names.fresh("sum"), sums.axes[1:], sums.shape[1:])
-    finish = Emitter(
-        {x.name: place[x.name] for x in form.axes}, _dtypes(form), names, {form.stage: total}
-    )
+    finish = Emitter({x.name: place[x.name] for x in form.axes}, _dtypes(form), names, {form.stage: total})
     index = tuple(x.name for x in form.axes)
     for name, result in form.results:
         finish.store(name, index, finish.tile(result, "out"))
     grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.outer]
-    grid += GridAxis(f"{form.wide.name}.0", values.tiling("wide")[0]), GridAxis(f"{form.thin.name}.0", values.tiling("thin")[0])
+    grid += (
+        GridAxis(f"{form.wide.name}.0", values.tiling("wide")[0]),
+        GridAxis(f"{form.thin.name}.0", values.tiling("thin")[0]),
+    )
     statements = (Fill(sums, 0.0), loop, Reduce(total, sums.name, part, "sum"), *finish.body)
     kernel = Kernel(form.workload.name, Grid(tuple(grid)), statements)
     return TileProgram(form.workload.name, buffers(form.workload), (kernel,))

@@ -5,9 +5,9 @@
     groups      sum over p of scale[n, p] * (sum over k of a[m, p, k] * f(b[n, p, k]))
 
 Groups of positions along k that share a scale are parts as they are. A lane has `run` neighbours of the large operand,
-which is as stored or a field of its bytes. All elements that a lane has of both operands are at the same positions of
-k, in any order, so that dots take them from the registers to which they were loaded. The scales of operands with few
-bits are factors of sums (`structure.products`).
+which is as stored, or a field of its bytes, less a zero point. All elements that a lane has of both operands are at the
+same positions of k, in any order, so that dots take them from the registers to which they were loaded. The scales of
+operands with few bits are factors of sums (`structure.products`).
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def streamed(workload: Workload) -> Streamed:
     (rows, thin), (computed, wide) = sides if form.m.extent <= form.n.extent else sides[::-1]
     if thin.extent > MOST_ROWS:
         raise UnmatchedError(f"more than {MOST_ROWS} rows or columns")
-    read = {*accesses(computed)}
+    read = {a for a in accesses(computed) if any(i.step(form.k.name) for i in a.index)}
     if not isinstance(rows, Access) or dtypes[rows.tensor] != form.dtype or len(read) != 1:
-        raise UnmatchedError("no rows as stored, times what one tensor is, or bytes of it")
+        raise UnmatchedError("no rows as stored, times what one tensor is, or what its bytes are")
     (large,) = read
     together = _together(form, large)
     around = [x for x in form.around if x != together]

@@ -6,15 +6,15 @@
       a_part = pairs of large_words; b_part = pairs of rows_words
       for i, j: acc[i, j] += a_part[i] * b_part[j]
 
-An instruction sums over 16 positions, four of each of four lanes; which of k these are is nothing to it, as long as both
-operands agree. Words are loaded as they are. Bytes become pairs of floats by their bits: a field of a few is put into
-the mantissas of 128 or 1024, from which a constant is subtracted; so the pairs of a word are its bytes 0 and 2, and 1
-and 3, and those of the other operand are as far apart.
+An instruction sums over 16 positions, four of each of four lanes; which of k these are is nothing to it, as long as
+both operands agree. Words are loaded as they are. Bytes become pairs of floats by their bits: a field of a few is put
+into the mantissas of 128 or 1024, from which a constant is subtracted; so the pairs of a word are its bytes 0 and 2, and
+1 and 3, and those of the other operand are as far apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -32,17 +32,26 @@ from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Digit, Layout, registers, simplified
 from search_spaces.devices.features import Features
 from search_spaces.programs.addressing import address
-from search_spaces.programs.bit_fields import BitField, bit_field, made_by
-from search_spaces.programs.statements import Deinterleave, Dot, Fill, For, Interleave, Load, Statement, View, statements
+from search_spaces.programs.bit_fields import BitField, field_operand, made_by
+from search_spaces.programs.statements import (
+    Deinterleave,
+    Dot,
+    Fill,
+    For,
+    Interleave,
+    Load,
+    Statement,
+    View,
+    statements,
+)
 from search_spaces.programs.tile_program import Kernel, TileProgram
-from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import dtype
 
 # Bytes of a lane's load, lanes along k and across it, and a lane's positions along k of one instruction.
 _LOAD_BYTES, _ALONG, _ACROSS, _STEP = 16, 4, 8, 4
 # A number in whose mantissa a field of bits is a distance from it, its bits and those of 1: of each half of a word.
 _BASES = {"bfloat16": (128, 0x4300, 0x3F80), "float16": (1024, 0x6400, 0x3C00)}
-# Instructions on pairs (PTX ISA, fma); the least number that is not its own successor's predecessor.
+# Types of pairs (PTX ISA, fma).
 _SHORT = {"bfloat16": "bf16", "float16": "f16"}
 
 _WORDS = """\
@@ -71,15 +80,22 @@ __device__ __forceinline__ uint32 signed_{element}(uint32 bits) {{
     return x;
 }}"""
 
+_LESS = """\
+__device__ __forceinline__ uint32 less_{element}(uint32 x, uint32 y) {{
+    asm("fma.rn.{short}x2 %0, %1, %2, %0;" : "+r"(x) : "r"(y), "r"({minus_one}u));
+    return x;
+}}"""
+
 
 @dataclass(frozen=True)
 class _Operand:
-    """The words of a load: the values of one `digit` of every `digits`, or a `field` of each byte."""
+    """The words of a load: the values of one `digit` of every `digits`, or a `field` of each byte, less `zeros`."""
 
     load: Load
     digit: int = 0
     digits: int = 1
     field: BitField | None = None
+    zeros: str = ""
 
     @property
     def size(self) -> int:
@@ -99,7 +115,9 @@ class RegisterDots:
         loops = [s for s in kernel.body if isinstance(s, For) and any(isinstance(x, Dot) for x in s.body)]
         dots = [s for s in statements(kernel.body) if isinstance(s, Dot)]
         if len(loops) != 1 or not all(s.from_memory and s in loops[0].body for s in dots):
-            raise CompileError(f"dots of what lanes loaded, and others; expected one loop with the former: {kernel.name}")
+            raise CompileError(
+                f"dots of what lanes loaded, and others; expected one loop with the former: {kernel.name}"
+            )
         self._body = loops[0].body
         # Of each dot, by its two operands: the instruction's rows, and its columns.
         self._operands = {(s.a, s.b): (self._operand(s.a), self._operand(s.b)) for s in dots}
@@ -119,12 +137,10 @@ class RegisterDots:
         if name in parts and parts[name][0].src in loads:
             s, digit = parts[name]
             return _Operand(loads[s.src], digit, len(s.dst))
-        maps = made_by(self._body, name)
-        source = next((loads[x] for s in maps for x in s.arguments if isinstance(x, str) and x in loads), None)
-        found = bit_field(maps, source.dst, name) if source else None
-        if source is None or found is None:
+        found = field_operand(self._body, name)
+        if found is None:
             raise CompileError(f"{name} is neither as loaded nor a field of bytes")
-        return _Operand(source, field=found)
+        return _Operand(found.load, field=found.field, zeros=found.zeros.dst.name if found.zeros else "")
 
     def _plan(self, s: Dot) -> DotPlan:
         a, b = self._operands[s.a, s.b]
@@ -227,7 +243,9 @@ class RegisterDots:
             place = printer.places.place(address(buffer, load.slices, printer.indexing.extents), layout)
             k = load.dst.axes[-1]
             vector = min(layout[k][0].size, _LOAD_BYTES // size)
-            move = Move(load.dst, buffer, layout, replace(place, axis=k, vector=vector), printer.tiles.at(load.dst.axes, layout))
+            move = Move(
+                load.dst, buffer, layout, replace(place, axis=k, vector=vector), printer.tiles.at(load.dst.axes, layout)
+            )
             function = self._loading("load_words_once" if name in large else "load_words")
             to = f"{self._name(name, word, printer)} + ({move.index}) / {4 // size}"
             tests = [" && ".join(place.tests)] if place.tests else []
@@ -261,6 +279,8 @@ class RegisterDots:
         write("uint32 a_part[4];")
         for half in range(2):
             for number, pair in enumerate(self._pairs(a, f"(2 * i + {half}) * {k_a}", apart, plan.element, printer)):
+                if a.zeros:
+                    pair = self._less(pair, a.zeros, {plan.rows: f"2 * i + {half}"}, plan.element, printer)
                 write(f"a_part[{2 * number + half}] = {pair};")
         write(UNROLL)
         write(f"for (int j = 0; j < {columns}; ++j)")
@@ -296,28 +316,38 @@ class RegisterDots:
         return self._functions.use(f"{which}_halves", f"{head} {{ return __byte_perm(x, y, {selector}); }}")
 
     def _field(self, field: BitField, word: str, more: int, element: str) -> str:
-        base, bits, one = _BASES[element]
-        told = {"element": element, "short": _SHORT[element], "base": hex(bits << 16 | bits), "one": hex(one << 16 | one)}
+        told, base = self._words(element), _BASES[element][0]
         shift = field.first + more
         shifted = f"{word} >> {shift}" if shift else word
         if field.is_signed:
-            minus_one = one | 0x8000
-            text = _SIGNED.format(**told, minus_one=hex(minus_one << 16 | minus_one))
-            return f"{self._functions.use(f'signed_{element}', text)}({shifted})"
+            return f"{self._functions.use(f'signed_{element}', _SIGNED.format(**told))}({shifted})"
         name = self._functions.use(f"fields_{element}", _FIELDS.format(**told))
         mask = (1 << field.width) - 1
         return f"{name}<{hex(mask << 16 | mask)}>({shifted}, {hex(_pair(-(base + field.less), element))}u)"
 
+    def _less(self, pair: str, zeros: str, row: Mapping[str, str], element: str, printer: KernelPrinter) -> str:
+        """A pair less an element of a row."""
+        held = printer.tiles[zeros]
+        at = {**printer.tiles.at(held.tile.axes, held.layout), **row}
+        packed = self._functions.use(*fn.pack(element, self._features))
+        name = self._functions.use(f"less_{element}", _LESS.format(**self._words(element)))
+        return f"{name}({pair}, {packed}(float({held.element(at)}), float({held.element(at)})))"
+
+    @staticmethod
+    def _words(element: str) -> dict[str, str]:
+        _, bits, one = _BASES[element]
+        halves = {"base": bits, "one": one, "minus_one": one | 0x8000}
+        return {"element": element, "short": _SHORT[element], **{x: hex(n << 16 | n) for x, n in halves.items()}}
+
 
 def _pair(value: int, element: str) -> int:
     """The bits of a number in both halves of a word. Raises CompileError if the type does not represent it."""
-    bits = int(np.float32(value).view(np.uint32)) >> 16 if element == "bfloat16" else int(np.float16(value).view(np.uint16))
+    bits = (
+        int(np.float32(value).view(np.uint32)) >> 16
+        if element == "bfloat16"
+        else int(np.float16(value).view(np.uint16))
+    )
     exact = np.uint32(bits << 16).view(np.float32) if element == "bfloat16" else np.uint16(bits).view(np.float16)
     if float(exact) != value:
         raise CompileError(f"a field of bits less {-value}, which is no {element}")
     return bits << 16 | bits
-
-
-def words_of(kernel: Kernel, tile: Tile) -> int:
-    """Registers of a thread for a tile of words."""
-    return tile.bytes // (4 * 32 * kernel.launch.num_warps)
