@@ -8,8 +8,8 @@
 
 An instruction sums over 16 positions, four of each of four lanes; which of k these are is nothing to it, as long as
 both operands agree. Words are loaded as they are. Bytes become pairs of floats by their bits: a field of a few is put
-into the mantissas of 128 or 1024, from which a constant is subtracted; so the pairs of a word are its bytes 0 and 2, and
-1 and 3, and those of the other operand are as far apart.
+into the mantissas of 128 or 1024, from which a constant is subtracted; so the pairs of a word are its bytes 0 and 2,
+and 1 and 3, and those of the other operand are as far apart.
 """
 
 from __future__ import annotations
