@@ -14,7 +14,7 @@ import torch
 from autosched.backends.environment import environment
 from autosched.baselines.baselines import library_settings
 from autosched.baselines.names import USUAL_BASELINES, Baselines, split_baselines
-from autosched.checking.histograms import timed_ends
+from autosched.checking.histograms import over, timed_ends
 from autosched.checking.random_inputs import random_inputs
 from autosched.comparing.agreement import why_disagrees
 from autosched.comparing.contenders import Contender, contenders
@@ -214,6 +214,8 @@ def compare_kernel(
         operands = op.inputs if isinstance(op, Workload) else op.arguments
         activations = activations_of(operands, given)
         timer = timer_for(target, policy, products=bool(op.contracted), activations=lambda: activations)
+        if inputs is None and isinstance(op, Workload):
+            timer = over(timed_ends(op), given, timer)
         found = list(contenders(kernel, given, wanted, own, timer))
         timed = [c for c in found if isinstance(c, Contender)]
         calls = {c.name: c.call for c in timed}
@@ -230,10 +232,7 @@ def compare_kernel(
 def _random_inputs(op: Workload | TracedFunction, device: torch.device) -> list[torch.Tensor]:
     if isinstance(op, TracedFunction):
         return random_arguments(op, _SEED, device)
-    given = random_inputs(op, _SEED, device)
-    for number, ends in timed_ends(op).items():
-        given[number].copy_(ends)
-    return given
+    return random_inputs(op, _SEED, device)
 
 
 def _precision(op: Workload | TracedFunction) -> LibraryPrecision:

@@ -35,8 +35,8 @@ def grouped_matmul(
 
     `ragged`: "m" as above; "k" cuts the k of A[m, k] and B[k, n] instead, and out[g, m, n] is the product within each
     group. `layout`: how A and the matrices of B are stored, "n" as written above, "t" transposed. `histogram`:
-    the groups' sizes that it is timed with, by uniformly drawn ends ("uniform", the default), "skewed", where a few
-    groups have most rows, or "one_hot", where one has all.
+    the groups' sizes that it is timed with: "uniform", by uniformly drawn ends, "skewed", where a few groups have most
+    rows, or "one_hot", where one has all; by default all of these, for rows, or the first two, for k.
 
     Raises:
         InputError: a size, type or layout is not allowed.
