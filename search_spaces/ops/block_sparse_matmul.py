@@ -39,7 +39,7 @@ def block_sparse_matmul(
     if m % block or k % block:
         raise InputError(f"block={block} does not divide m={m} and k={k}")
     rows = m // block
-    check_bounds(rows, index_dtype)
+    check_bounds("rows of blocks", rows, index_dtype)
     r, i, column = Axis("r", rows), Axis("i", block), Axis("n", n)
     e, j = Axis("e", blocks), Axis("j", block)
     first = ex.mul(ex.call("to_integer", Access("col_indices", (axis_index("e"),))), Integer(block))

@@ -43,7 +43,7 @@ def grouped_matmul(
     """
     for name, size in (("m", m), ("n", n), ("k", k)):
         check_shape(name, (size,))
-    check_bounds(groups, index_dtype)
+    check_bounds("groups", groups, index_dtype)
     if dtype not in OPERANDS:
         raise unknown_name("dtype", str(dtype), OPERANDS)
     if layout not in LAYOUTS:
@@ -76,9 +76,9 @@ def grouped_matmul(
     )
 
 
-def check_bounds(segments: int, index_dtype: str) -> None:
-    """Raise InputError unless there may be so many segments, with bounds of this type."""
-    check_shape("segments", (segments,))
+def check_bounds(name: str, segments: int, index_dtype: str) -> None:
+    """Raise InputError unless there may be so many segments, which are called so, with bounds of this type."""
+    check_shape(name, (segments,))
     if index_dtype not in INDICES:
         raise unknown_name("index_dtype", str(index_dtype), INDICES)
 

@@ -27,7 +27,7 @@ def segment_sum(
         InputError: a size or type is not allowed.
     """
     check_float(dtype)
-    check_bounds(segments, index_dtype)
+    check_bounds("segments", segments, index_dtype)
     g, t, c = Axis("g", segments), Axis("t", rows), Axis("c", columns)
     x = where_in_segment("offsets", "g", "t", Access("x", (axis_index("t"), axis_index("c"))))
     return Workload(

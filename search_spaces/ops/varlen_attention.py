@@ -35,7 +35,7 @@ def varlen_attention(
     """
     for name, extent in (("rows", rows), ("heads", heads), ("size", size)):
         check_shape(name, (extent,))
-    check_bounds(sequences, index_dtype)
+    check_bounds("sequences", sequences, index_dtype)
     if dtype not in OPERANDS:
         raise unknown_name("dtype", str(dtype), OPERANDS)
     t, h, d = Axis("t", rows), Axis("h", heads), Axis("d", size)
