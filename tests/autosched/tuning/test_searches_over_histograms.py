@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from autosched.checking.histograms import timed_ends
+from autosched.tuning.results import TuneResult
 from autosched.tuning.tuner import tune
 from search_spaces import Schedule, Workload, ops, target_named
 from segments_measurer import SegmentsMeasurer, made_up_latency
+from tuning_logs.text import duration_text
 
-TRIALS = 16
+TRIALS = 8
 
 
 def grouped(histogram: str = "") -> Workload:
@@ -20,13 +22,13 @@ def grouped(histogram: str = "") -> Workload:
 
 
 @pytest.fixture(scope="module")
-def chosen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Schedule]:
-    """The choice of a short search by the histogram that it was timed with."""
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TuneResult]:
+    """A short search by the histogram that it was timed with."""
     return {name: search(name, tmp_path_factory.mktemp("logs") / "log.jsonl") for name in ("", "uniform")}
 
 
-def search(histogram: str, log: Path) -> Schedule:
-    result = tune(
+def search(histogram: str, log: Path) -> TuneResult:
+    return tune(
         grouped(histogram),
         target_named("h200"),
         TRIALS,
@@ -35,21 +37,30 @@ def search(histogram: str, log: Path) -> Schedule:
         measurer=SegmentsMeasurer(),
         log=log,
     )
+
+
+def chosen(result: TuneResult) -> Schedule:
     assert result.best is not None
     return result.best.schedule
 
 
-def latencies(schedule: Schedule) -> dict[str, float]:
-    return {name: made_up_latency(grouped(), schedule, given[2]) for name, given in timed_ends(grouped()).items()}
+def latencies(result: TuneResult) -> dict[str, float]:
+    schedule, ends = chosen(result), timed_ends(grouped())
+    return {name: made_up_latency(grouped(), schedule, given[2]) for name, given in ends.items()}
 
 
-def test_a_choice_by_all_histograms_loses_little_with_any(chosen: dict[str, Schedule]) -> None:
-    of_all, of_one = latencies(chosen[""]), latencies(chosen["uniform"])
+def test_a_choice_by_all_histograms_loses_little_with_any(found: dict[str, TuneResult]) -> None:
+    of_all, of_one = latencies(found[""]), latencies(found["uniform"])
     assert of_all["uniform"] < 1.05 * of_one["uniform"]
     assert of_all["skewed"] < 1.05 * of_one["skewed"]
     assert of_all["one_hot"] < 0.6 * of_one["one_hot"]
 
 
-def test_that_choice_has_a_kernel_of_long_segments(chosen: dict[str, Schedule]) -> None:
-    assert chosen[""].knobs["long"]
-    assert not chosen["uniform"].knobs["long"]
+def test_that_choice_has_a_kernel_of_long_segments(found: dict[str, TuneResult]) -> None:
+    assert chosen(found[""]).knobs["long"]
+    assert not chosen(found["uniform"]).knobs["long"]
+
+
+def test_a_report_has_the_time_of_every_histogram(found: dict[str, TuneResult]) -> None:
+    each = ", ".join(f"{name} {duration_text(seconds)}" for name, seconds in latencies(found[""]).items())
+    assert f"by histogram of segments: {each}" in found[""].report
