@@ -48,6 +48,11 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
     return made
 
 
+def telling_seeds(workload: Workload, seed: int) -> Sequence[int]:
+    """This seed and others, whose ends of segments are together of every kind; this one alone without segments."""
+    return random_segments.seeds_of_all_ways(seed) if segmented(workload) else (seed,)
+
+
 def random_ends(workload: Workload, seed: int, own: Mapping[str, int] | None = None) -> dict[int, torch.Tensor]:
     """Ends of segments for each input of such, by its number: int64, on the CPU. `own`: seeds of some, by name."""
     seeds = own or {}

@@ -33,8 +33,9 @@ from autosched.checking.correctness import (
 )
 from autosched.checking.guarded_memory import PAGE_BYTES, PATTERNS, GuardedInputs, GuardedOutput, GuardedTensor
 from autosched.checking.histograms import over, set_ends, timed_ends
-from autosched.checking.random_inputs import random_ends, random_inputs
-from autosched.checking.random_segments import seeds_of_all_ways
+from autosched.checking.random_inputs import random_ends, random_inputs, telling_seeds
+from autosched.machine import memory
+from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.element_types import as_integers
 from autosched.machine.timing import Timer
 from search_spaces import Workload
@@ -92,14 +93,16 @@ class TrialData:
         self._hides_poison = any(bool((e.values.isnan() | e.allowed.isinf()).any()) for e in expected)
 
     @staticmethod
-    def drawn(workload: Workload, seed: int, device: torch.device) -> TrialData:
+    def drawn(workload: Workload, seed: int, device: torch.device, deadline: Deadline = NEVER) -> TrialData:
         """Fresh inputs and their reference, at addresses that depend on the seed, too.
+
+        Of all divisions; with a deadline, of the first, and of those that time and memory are left for.
 
         Raises:
             RuntimeError: they do not fit in memory.
         """
         inputs = random_inputs(workload, seed, device)
-        divisions = list(_divisions(workload, inputs, seed))
+        divisions = _divisions(workload, inputs, seed, deadline)
         if device.type == "cuda":
             # The float64 intermediates are several times the size of what stays.
             torch.cuda.empty_cache()
@@ -116,6 +119,11 @@ class TrialData:
         self._division = division
         set_ends(self.inputs.originals, division.ends)
         set_ends(self.inputs.tensors, division.ends)
+
+    @property
+    def complete(self) -> bool:
+        """True if all divisions are there."""
+        return len(self.divisions) == len(telling_seeds(self._workload, 0))
 
     @property
     def timings(self) -> int:
@@ -208,14 +216,21 @@ class TrialData:
         return tuple(int(as_integers(t).sum(dtype=torch.int64)) for t in (*same, *ends, *expected))
 
 
-def _divisions(workload: Workload, inputs: Sequence[torch.Tensor], seed: int) -> Iterator[Division]:
+def _divisions(workload: Workload, inputs: Sequence[torch.Tensor], seed: int, deadline: Deadline) -> Sequence[Division]:
     """The inputs with ends of segments of every kind, that of the seed first, and the reference with each."""
-    for each in seeds_of_all_ways(seed):
+    found: list[Division] = []
+    for each in telling_seeds(workload, seed):
+        if found and deadline.over:
+            break
         ends = {n: given.to(inputs[n]) for n, given in random_ends(workload, each).items()}
         set_ends(inputs, ends)
-        yield Division(ends, expect(workload, inputs))
-        if not ends:
-            return
+        try:
+            found.append(Division(ends, expect(workload, inputs)))
+        except RuntimeError as error:
+            if not found or deadline == NEVER or not memory.ran_out(error):
+                raise
+            break
+    return found
 
 
 def _why_bad(output: GuardedOutput, expectation: Expectation) -> tuple[Status, str] | None:

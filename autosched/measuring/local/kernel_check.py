@@ -23,6 +23,10 @@ from tuning_logs.certificate import Results
 
 Run = Callable[[], object]
 
+# Time for further divisions into segments: for their references, and for running a candidate on them. Those that are
+# left out come first with other seeds, and all are checked of winners of finals and before a first use.
+_DIVISIONS_S = 0.3
+
 
 class KernelCheck:
     """Checks kernels of one workload, one after the other, on its own data.
@@ -45,15 +49,15 @@ class KernelCheck:
         assert self._prepared is not None, "prepare comes before the first check"
         return self._prepared
 
-    def prepare(self, seed: int) -> None:
-        """Draw inputs and evaluate the reference.
+    def prepare(self, seed: int, limit_s: float | None = _DIVISIONS_S) -> None:
+        """Draw inputs and evaluate the reference; `limit_s`: for further divisions, None for all of them.
 
         Raises:
             RuntimeError: they do not fit in memory.
         """
         # Frees the former data first: two may not fit.
         self._prepared, self._seed = None, seed
-        self._prepared = TrialData.drawn(self._workload, seed, self._device)
+        self._prepared = TrialData.drawn(self._workload, seed, self._device, Deadline.after(limit_s))
 
     def move(self, seed: int) -> None:
         """Place the same data at other addresses."""
@@ -61,14 +65,18 @@ class KernelCheck:
         self._prepared = self.data.moved(seed)
         self.move_s = time.perf_counter() - begin
 
-    def first(self, run: Run) -> float:
+    def first(self, run: Run, limit_s: float | None = _DIVISIONS_S) -> float:
         """Run once on poisoned outputs for each division; the largest error as a fraction of the tolerance.
+
+        `limit_s`: for further divisions, None for all of them.
 
         Raises:
             Failed: the kernel is not right.
         """
-        worst = 0.0
+        worst, deadline = 0.0, Deadline.after(limit_s)
         for number in range(len(self.data.divisions)):
+            if number and deadline.over:
+                break
             self.data.divide(self.data.divisions[number])
             worst = max(worst, self._on_division(run, number))
         self.data.divide(self.data.divisions[0])
@@ -101,7 +109,9 @@ class KernelCheck:
         Raises:
             Failed: the kernel is not right.
         """
-        self.first(run)
+        if not self.data.complete:
+            self.prepare(self._seed, None)
+        self.first(run, None)
         outputs = [output.tensor for output in self.data.outputs]
         copies, runs, repeatable = _copied(outputs), 1, True
         worst = self.data.worst()
@@ -144,7 +154,7 @@ class KernelCheck:
 
     def _on_new_data(self, run: Run, number: int) -> float:
         """Second attempt after the reference was overwritten: this kernel's fault if it happens again."""
-        self.prepare(self._seed)
+        self.prepare(self._seed, None)
         self.data.divide(self.data.divisions[number])
         try:
             return self._attempt(run)
@@ -189,9 +199,9 @@ def check_once(workload: Workload, device: torch.device, launcher: Launcher, see
     def run() -> None:
         launcher(check.data.operands)
 
-    check.prepare(seed)
+    check.prepare(seed, None)
     with failing_as("run_error"):
-        error = check.first(run)
+        error = check.first(run, None)
         check.run_poisoned(run)
         return max(error, check.last())
 

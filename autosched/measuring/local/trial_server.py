@@ -50,8 +50,10 @@ class Repeats:
     most: int
     budget_s: float
 
-    def count(self, latency_s: float) -> int:
-        return max(self.least, min(self.most, math.ceil(self.budget_s / max(latency_s, 1e-9))))
+    def count(self, latency_s: float, calls: int = 1) -> int:
+        """As many as are right for a latency of so many calls."""
+        wanted = math.ceil(self.budget_s / max(latency_s * calls, 1e-9))
+        return max(math.ceil(self.least / calls), min(self.most, wanted))
 
 
 # A CPU's clock and neighbours are noisy; a GPU's kernels are short, and the L2 flushes between them are not.
@@ -140,17 +142,17 @@ class _Candidate:
 
 @dataclass
 class _Timed:
-    """A run that notes the least time that it took."""
+    """A run that notes how long it took."""
 
     run: Run
     synchronize: Callable[[], None]
-    seconds: float = math.inf
+    seconds: float = 0.0
 
     def __call__(self) -> None:
         begin = time.perf_counter()
         self.run()
         self.synchronize()
-        self.seconds = min(self.seconds, time.perf_counter() - begin)
+        self.seconds = time.perf_counter() - begin
 
 
 class Workbench:
@@ -231,7 +233,7 @@ class Workbench:
             # Disturbances of the core do not count against the candidate.
             if min(latencies) / timer.slowdown > hopeless:
                 return tuple(latencies), "short"
-            more = self._repeats.count(min(latencies) * self._check.data.timings) - len(latencies)
+            more = self._repeats.count(min(latencies), self._check.data.timings) - len(latencies)
             return (*latencies, *timer.sample([run] * more)), "full"
 
     def contest(self, contest: Contest) -> Standings:

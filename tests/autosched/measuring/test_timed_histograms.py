@@ -7,12 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from autosched.backends import for_target, spaces
 from autosched.backends.build import build
+from autosched.checking import reference
 from autosched.machine import devices
+from autosched.machine.deadline import NEVER
 from autosched.measuring import TrialLimits
 from autosched.measuring.local.jobs import Contest, Task, Trial
+from autosched.measuring.local.kernel_check import KernelCheck
 from autosched.measuring.local.trial_server import Workbench
 from autosched.measuring.worker_setups import DEFAULT_BACKEND, measuring_setup
 from search_spaces import Workload, ops
@@ -59,3 +63,26 @@ def test_contests_are_checked_and_timed_over_all_ends_at_every_placement() -> No
     assert [len(taken) for taken in (*found.latencies_s, found.library_s)] == [6, 6, 6]
     # The next trial is checked on its own ends again.
     assert bench.trial(trial).measurement.ok
+
+
+def test_a_trial_leaves_divisions_out_where_they_take_long_and_an_examination_none() -> None:
+    op = ops.grouped_matmul(4, 64, 32, 16, "float32")
+    check, tried = KernelCheck(op, torch.device("cpu")), list[list[int]]()
+
+    def run() -> None:
+        inputs = check.data.inputs.tensors
+        tried.append(inputs[2].tolist())
+        check.data.outputs[0].tensor.copy_(
+            reference.evaluate(op, [t.double() if t.is_floating_point() else t for t in inputs])[0]
+        )
+
+    check.prepare(0, limit_s=0.0)
+    assert not check.data.complete
+    check.first(run)
+    assert len(tried) == 1
+    check.examine(run, 2, NEVER)
+    assert check.data.complete
+    assert len({*map(tuple, tried)}) == 4
+    tried.clear()
+    check.first(run, limit_s=0.0)
+    assert len(tried) == 1
