@@ -15,6 +15,7 @@ from torch.export.graph_signature import TensorArgument
 
 from autosched.tracing.capture.expanding import NeedsWholeGraphError, expand
 from autosched.tracing.capture.fused_functions import attention, attention_gradients, varlen_attention
+from autosched.tracing.capture.permuted_sums import sum_in_order
 
 _aten = torch.ops.aten
 # The decomposition of each operator.
@@ -87,7 +88,7 @@ def decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedP
     try:
         with exported_program._override_composite_implicit_decomp(replaced):
             expand(exported.graph, _decompositions(_composed()))
-        return _with_results_named(exported)
+        return _with_results_named(_in_order(exported))
     except NeedsWholeGraphError:
         pass
     with unset_fake_temporarily():
@@ -98,7 +99,12 @@ def decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedP
             joint_loss_index=None,
             decompose_custom_triton_ops=False,
         )
-    return made
+    return _with_results_named(_in_order(made))
+
+
+def _in_order(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    sum_in_order(exported.graph)
+    return exported
 
 
 def _with_results_named(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
