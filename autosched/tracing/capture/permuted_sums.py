@@ -55,13 +55,14 @@ def sum_in_order(graph: fx.Graph) -> None:
 
 
 def _added(node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node] | None:
-    """What whole rows are added to, the position of each along the first dimension, and the rows; None for other nodes."""
+    """A tensor, the position along its first dimension of each of the rows that are added, and these; or None."""
     if node.target is _aten.index_put.default and node.args[3:] == (True,):
         x, indices, rows, _ = arguments_of(node)
         index = indices[0] if len(indices) == 1 else None
     elif node.target is _aten.scatter_add.default and node.args[1] == 0:
         x, _, expanded, rows = arguments_of(node)
-        index = expanded.args[0] if expanded.target is _aten.expand.default else None
+        whole = expanded.target is _aten.expand.default and shape_of(expanded) == shape_of(rows)
+        index = expanded.args[0] if whole else None
     else:
         return None
     if index is None or dtype_of(node) not in _SUMMED:
