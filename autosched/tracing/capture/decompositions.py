@@ -14,7 +14,12 @@ from torch.export import exported_program
 from torch.export.graph_signature import TensorArgument
 
 from autosched.tracing.capture.expanding import NeedsWholeGraphError, expand
-from autosched.tracing.capture.fused_functions import attention, attention_gradients, varlen_attention
+from autosched.tracing.capture.fused_functions import (
+    attention,
+    attention_gradients,
+    library_sequences,
+    varlen_attention,
+)
 from autosched.tracing.capture.permuted_sums import sum_in_order
 
 _aten = torch.ops.aten
@@ -138,7 +143,12 @@ def _decompositions(composed: tuple[str, ...]) -> Rules:
     rules = {op: rule for op, rule in {**table, **get_decompositions(known)}.items() if op not in whole}
     rules |= {op: functools.partial(op._op_dk, _EXPLICIT) for op in _each_apart()}
     by_position = [o for name in _BY_POSITION for o in _overloads(name) if o in rules]
-    own = {attention.OPERATOR: attention.parts_of_attention, **attention_gradients.rules(), **varlen_attention.rules()}
+    own = {
+        attention.OPERATOR: attention.parts_of_attention,
+        **attention_gradients.rules(),
+        **varlen_attention.rules(),
+        **library_sequences.rules(),
+    }
     return rules | own | {op: _in_float32(rules[op]) for op in by_position}
 
 
