@@ -22,6 +22,7 @@ from autosched.checking.pieces.ranges import (
     range_of,
     with_bare_factors,
     with_reduced,
+    without_condition,
 )
 from autosched.checking.pieces.read_parts import read_part
 from autosched.checking.pieces.segments import of_one_segment, runs_of_segments
@@ -113,8 +114,8 @@ def _computed(workload: Workload, bare: bool = False) -> Iterator[_Elements]:
         bounded = condition is not None and is_bounded(condition, stage.reduction.axes if stage.reduction else ())
         folded = stage.factors or ((stage.expression,) if stage.reduction else ())
         for place, factor in enumerate(folded):
-            shared = bare and condition is not None and place > 0 and isinstance(factor, Apply)
-            computed = factor.arguments[1] if shared else factor
+            shared = bare and condition is not None and place > 0
+            computed = without_condition(factor) if shared else factor
             if isinstance(computed, Apply):
                 yield _Elements(_axes_of(stage, computed), () if shared else asked, bounded)
         windows = (a for a in accesses(stage.expression) if any(len(i.terms) > 1 for i in a.index))

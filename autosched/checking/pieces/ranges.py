@@ -134,9 +134,15 @@ def with_bare_factors(stage: Stage, workload: Workload, inputs: Sequence[torch.T
     if condition_of(stage) is None or not _reads_inputs(stage, workload):
         return stage
     first, *others = stage.factors or (stage.expression,)
-    bare = [e.arguments[1] for e in others if isinstance(e, Apply)]
+    bare = [without_condition(e) for e in others]
     finite = (bool(_evaluated(e, stage, workload, inputs, evaluate).isfinite().all()) for e in bare)
     return replace(stage, expression=functools.reduce(mul, bare, first)) if all(finite) else stage
+
+
+def without_condition(factor: Expression) -> Expression:
+    """A factor of a reduction with a condition, as if that held everywhere."""
+    assert isinstance(factor, Apply)
+    return factor.arguments[1]
 
 
 def _reads_inputs(stage: Stage, workload: Workload) -> bool:

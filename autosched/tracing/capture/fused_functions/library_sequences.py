@@ -83,8 +83,8 @@ def parts_of_efficient(
     if seqlen_k is not None or window_size is not None:
         return NotImplemented
     longest = max_seqlen_q or 0, max_seqlen_k or 0
-    of_rows = (t.squeeze(0) for t in (query, key, value))
-    made = parts_of_attention(*of_rows, cu_seqlens_q, cu_seqlens_k, *longest, scale=scale)
+    q, k, v = (t.squeeze(0) for t in (query, key, value))
+    made = parts_of_attention(q, k, v, cu_seqlens_q, cu_seqlens_k, *longest, scale=scale)
     if made is NotImplemented:
         return made
     nothing = query.new_zeros(cu_seqlens_q.size(0) - 1, query.size(2), 0, dtype=torch.float32)
