@@ -140,7 +140,7 @@ def with_bare_factors(stage: Stage, workload: Workload, inputs: Sequence[torch.T
 
 
 def without_condition(factor: Expression) -> Expression:
-    """A factor of a reduction with a condition, as if that held everywhere."""
+    """A factor of a reduction that has a condition, less that."""
     assert isinstance(factor, Apply)
     return factor.arguments[1]
 

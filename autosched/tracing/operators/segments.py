@@ -105,7 +105,7 @@ def is_segment(index: Value) -> bool:
 
 
 def sorted_in_order(index: Value) -> Value | None:
-    """What PyTorch sorts, if these are the numbers of its elements in that order; none is negative."""
+    """The tensor whose elements these numbers have in the order of PyTorch's sort, none of them negative; or None."""
     order = _unshaped(index)
     if not isinstance(order, Fallback) or order.output != 1 or order.operation.target not in _SORTS:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Sequence
 
@@ -86,6 +87,7 @@ def by_token(x: Tensor, experts: Tensor, shares: Tensor, gate_and_up: Tensor, do
     return torch.stack(rows)
 
 
+@functools.cache
 def traced(name: str) -> TracedFunction:
     return trace(LAYERS[name], *inputs(), allow_fallback=True)
 
