@@ -1,0 +1,144 @@
+"""Scaled products of 8-bit floats from PyTorch, against float64."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from autosched import trace
+from autosched.tracing import loaded
+from autosched.tracing.translation.translate import WithoutKernelError
+from narrow_tensors import assert_equal, by_groups, drawn, integers, of_one_kernel, scales
+from schedule_checks import HERE, faults
+from search_spaces.workloads.exponents import exponents_of
+from untuned import untuned_kernels
+
+_SCALED_MM = pytest.mark.skipif(not hasattr(F, "scaled_mm"), reason="not in every PyTorch that is supported")
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+ROWS, COLUMNS, DEPTH = 128, 256, 256
+
+
+def float8_operands(second: torch.dtype = E4M3) -> tuple[Tensor, Tensor]:
+    return drawn(ROWS, DEPTH, dtype=E4M3), drawn(COLUMNS, DEPTH, dtype=second).T
+
+
+@pytest.mark.parametrize("second", [E4M3, E5M2])
+@pytest.mark.parametrize("fast", [False, True])
+def test_scaled_products_of_rows_columns_and_tensors(second: torch.dtype, fast: bool) -> None:
+    a, b = float8_operands(second)
+    bias = drawn(COLUMNS, dtype=torch.bfloat16)
+    for of_a, of_b in ((scales(), scales()), (scales(ROWS, 1), scales(1, COLUMNS))):
+
+        def function(a: Tensor, b: Tensor, s: Tensor, t: Tensor, bias: Tensor) -> Tensor:
+            return torch._scaled_mm(a, b, s, t, bias, out_dtype=torch.bfloat16, use_fast_accum=fast)
+
+        expected = (a.double() * of_a.double()) @ (b.double() * of_b.double()) + bias.double()
+        assert_equal(function, (a, b, of_a, of_b, bias), expected)
+    precisions = {w.precision for w in trace(function, a, b, of_a, of_b, bias).launched}
+    assert precisions == ({"fast"} if fast and second is E4M3 else {"ieee"})
+
+
+@_SCALED_MM
+def test_scaled_products_of_blocks() -> None:
+    from torch.nn.functional import ScalingType
+
+    a, b = float8_operands()
+    line, square = ScalingType.BlockWise1x128, ScalingType.BlockWise128x128
+    groups = DEPTH // 128
+
+    def lines(rows: int) -> Tensor:
+        return scales(groups, rows).T
+
+    def squares(rows: int) -> Tensor:
+        # PyTorch has their number along k a multiple of four.
+        return scales(rows // 128, 4).T
+
+    for of_a, of_b in ((line, line), (line, square), (square, line)):
+        s = lines(ROWS) if of_a == line else squares(ROWS)
+        t = lines(COLUMNS) if of_b == line else squares(COLUMNS)
+        whole_s, whole_t = (
+            by_groups(x if of == line else x[:groups].T.repeat_interleave(128, 0), 128)
+            for x, of in ((s, of_a), (t, of_b))
+        )
+
+        def function(a: Tensor, b: Tensor, s: Tensor, t: Tensor, of_a: Any = of_a, of_b: Any = of_b) -> Tensor:
+            return F.scaled_mm(a, b, s, of_a, t, of_b)
+
+        expected = (a.double() * whole_s) @ (b.double().T * whole_t).T
+        assert_equal(function, (a, b, s, t), expected)
+        # Scales are multiplied before the sum: in float32, whatever the precision of other products.
+        assert of_one_kernel(function, a, b, s, t).precision == "ieee"
+
+
+def swizzled(exponents: Tensor) -> Tensor:
+    """[rows, k / 32] in blocks of 128 by 4, filled up with NaN, in each of which four rows lie side by side."""
+    rows, groups = exponents.shape
+    filled = torch.full((-(-rows // 128) * 128, -(-groups // 4) * 4), 255, dtype=torch.uint8)
+    filled[:rows, :groups] = exponents
+    places = itertools.product(range(0, filled.shape[0], 128), range(0, filled.shape[1], 4), *map(range, (32, 4, 4)))
+    return torch.stack([filled[row + 32 * j + i, k + c] for row, k, i, j, c in places]).view(torch.float8_e8m0fnu)
+
+
+def by_exponents(rows: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """An operand with k last and its exponents, swizzled; the same in float64."""
+    x, exponents = drawn(rows, k, dtype=E4M3), integers(0, 200, rows, k // 32, dtype=torch.uint8)
+    return x, swizzled(exponents), x.double() * by_groups(exponents.view(torch.float8_e8m0fnu).double(), 32)
+
+
+def by_shape(a: Tensor, b: Tensor, s: Tensor, t: Tensor) -> Tensor:
+    return torch._scaled_mm(a, b, s, t, out_dtype=torch.bfloat16)
+
+
+def by_recipe(a: Tensor, b: Tensor, s: Tensor, t: Tensor) -> Tensor:
+    kind, swizzle = F.ScalingType.BlockWise1x32, F.SwizzleType.SWIZZLE_32_4_4
+    return F.scaled_mm(a, b, s, kind, t, kind, swizzle, swizzle)
+
+
+@pytest.mark.parametrize("function", [by_shape, pytest.param(by_recipe, marks=_SCALED_MM)])
+@pytest.mark.parametrize("sizes", [(128, 256, 128), (40, 144, 96)])
+def test_scaled_products_with_exponents(function: Callable[..., Tensor], sizes: tuple[int, int, int]) -> None:
+    m, n, k = sizes
+    (a, s, whole_a), (b, t, whole_b) = by_exponents(m, k), by_exponents(n, k)
+    assert_equal(function, (a, b.T, s, t), whole_a @ whole_b.T)
+
+
+def test_exponents_are_read_where_they_are() -> None:
+    (a, s, _), (b, t, _) = by_exponents(128, 128), by_exponents(128, 128)
+    workload = of_one_kernel(by_shape, a, b.T, s, t)
+    assert exponents_of(workload) == {x.name for x in workload.inputs if x.dtype == "uint8"}
+    assert not faults(workload, samples=1)
+
+
+def test_exponents_along_a_part_of_their_elements_are_left_to_pytorch() -> None:
+    (a, s, _), (b, t, _) = by_exponents(128, 96), by_exponents(128, 96)
+    with pytest.raises(WithoutKernelError, match="exponents of 32 elements each along k=80; expected a multiple of it"):
+        trace(by_shape, a[:, :80].contiguous(), b[:, :80].contiguous().T, s, t)
+
+
+def test_exponents_are_powers_of_two_to_every_operator() -> None:
+    bytes_ = torch.arange(256, dtype=torch.uint8).reshape(64, 4)
+
+    def dequantised(x: Tensor, s: Tensor) -> Tensor:
+        return x.reshape(64, 4, 32) * s.to(torch.float32)[..., None]
+
+    inputs = drawn(64, 128), bytes_.view(torch.float8_e8m0fnu)
+    traced = trace(dequantised, *inputs)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, HERE))
+    for given in (inputs, (inputs[0], inputs[1].T.contiguous().reshape(64, 4))):
+        torch.testing.assert_close(kernel(*given), dequantised(*given), rtol=0, atol=0, equal_nan=True)
+
+
+@_SCALED_MM
+def test_scales_of_other_blocks_are_left_to_pytorch() -> None:
+    kind, swizzle = F.ScalingType.BlockWise1x16, F.SwizzleType.SWIZZLE_32_4_4
+    a, b = float8_operands()
+    s, t = (torch.ones(rows * DEPTH // 16, dtype=torch.float32).to(E4M3) for rows in (ROWS, COLUMNS))
+    with pytest.raises(WithoutKernelError, match=re.escape("scales by the recipe [2], swizzled")):
+        trace(lambda a, b, s, t: F.scaled_mm(a, b, s, kind, t, kind, swizzle, swizzle), a, b, s, t)
