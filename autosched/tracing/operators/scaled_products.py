@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from autosched.tracing.operators.grouped_rules import grouped
 from autosched.tracing.operators.narrow_products import rounded
 from autosched.tracing.operators.product_rules import matrices, product
 from autosched.tracing.operators.rules import Result, UnsupportedError, converted, reshape
@@ -164,7 +165,30 @@ def _dequantised(result: Result, x: Value, scales: Value, groups: int) -> Value:
     return part.elementwise(ex.mul, reshape(x, part.shape), reshape(scales, (blocks, 1, own, 1)))
 
 
+def _scaled_grouped_mm(
+    result: Result,
+    a: Value,
+    b: Value,
+    scale_a: Value,
+    scale_b: Value,
+    *,
+    offs: Value | None = None,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Value:
+    """Grouped products of 8-bit floats with a scale for each row of a and each column of b."""
+    # Where k is cut, a row has one for each segment, and those of a segment come after another.
+    each = offs.elements if offs is not None and len(a.shape) == len(b.shape) == 2 else 1
+    wanted = [(*x.shape[:-2], each * x.shape[dim]) for x, dim in ((a, -2), (b, -1))]
+    if [scale_a.shape, scale_b.shape] != wanted:
+        given = f"{list(scale_a.shape)} and {list(scale_b.shape)}"
+        raise UnsupportedError(f"scales of shape {given} of a grouped product; expected one for each row and column")
+    own = replace(result, precision="fast") if use_fast_accum else result
+    return grouped(own, a, b, offs, (scale_a, scale_b))
+
+
 RULES: Mapping[str, Callable[..., Any]] = {
     "_scaled_mm": _scaled_mm,
     "_scaled_mm_v2": _scaled_mm_v2,
+    "_scaled_grouped_mm": _scaled_grouped_mm,
 }

@@ -23,9 +23,11 @@ class Exponents:
     def __init__(self) -> None:
         self._known: dict[Value, Value] = {}
 
-    def as_numbers(self, arguments: Any) -> Any:
+    def as_numbers(
+        self, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments of an operator with float32 numbers in the place of exponents."""
-        return with_values(arguments, self._as_numbers)
+        return with_values(arguments, self._as_numbers), with_values(keywords, self._as_numbers)
 
     def _as_numbers(self, value: Value) -> Value:
         if value.dtype != EXPONENTS or min(value.shape, default=0) < 0:

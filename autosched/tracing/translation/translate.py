@@ -258,7 +258,7 @@ class _Translator:
             positions = cast(Sequence[fx.Node | None], node.args[1])
             constants[1] = [None if i is None else self._in_memory(i) or self._known[i] for i in positions]
         read = tuple(constants.get(n) or _as_tensor(given) for n, given in enumerate(arguments))
-        return self._exponents.as_numbers((read, {name: _as_tensor(given) for name, given in keywords.items()}))
+        return self._exponents.as_numbers(read, {name: _as_tensor(given) for name, given in keywords.items()})
 
     def _refused(self, node: fx.Node, why: str) -> InputError:
         return WithoutKernelError(f"{where(node)} is not supported: {why}")

@@ -5,23 +5,31 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import best_spaces
 from autosched import trace
+from autosched.backends.triton.backend import TritonBackend
+from autosched.checking import reference
+from autosched.checking.random_inputs import random_inputs
 from autosched.tracing import loaded
 from autosched.tracing.translation.translate import WithoutKernelError
 from narrow_tensors import assert_equal, by_groups, drawn, integers, of_one_kernel, scales
 from schedule_checks import HERE, faults
+from search_spaces import target_named
 from search_spaces.workloads.exponents import exponents_of
 from untuned import untuned_kernels
 
 _SCALED_MM = pytest.mark.skipif(not hasattr(F, "scaled_mm"), reason="not in every PyTorch that is supported")
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+TRITON, H100 = TritonBackend(), target_named("h100")
 ROWS, COLUMNS, DEPTH = 128, 256, 256
 
 
@@ -142,3 +150,81 @@ def test_scales_of_other_blocks_are_left_to_pytorch() -> None:
     s, t = (torch.ones(rows * DEPTH // 16, dtype=torch.float32).to(E4M3) for rows in (ROWS, COLUMNS))
     with pytest.raises(WithoutKernelError, match=re.escape("scales by the recipe [2], swizzled")):
         trace(lambda a, b, s, t: F.scaled_mm(a, b, s, kind, t, kind, swizzle, swizzle), a, b, s, t)
+
+
+# PyTorch has none of these for CPUs.
+_UNCHECKED = pytest.mark.filterwarnings("ignore::autosched.tracing.callables.whole_check.UncheckedWarning")
+ENDS = torch.tensor([4, 4, 20], dtype=torch.int32)
+GROUPS = (slice(0, 4), slice(4, 4), slice(4, 20))
+
+
+def in_groups(a: Tensor, b: Tensor, s: Tensor, t: Tensor, ends: Tensor | None = None) -> Tensor:
+    return torch._scaled_grouped_mm(a, b, s, t, offs=ends)
+
+
+def grouped_operands(*shape: int) -> tuple[Tensor, Tensor, Tensor]:
+    """An operand with k last, a scale for each other position, and what it is in float64."""
+    x, own = drawn(*shape, dtype=E4M3), scales(*shape[:-1])
+    return x, own, x.double() * own.double()[..., None]
+
+
+def assert_grouped(inputs: tuple[Tensor, ...], expected: Tensor) -> None:
+    assert_equal(in_groups, inputs, expected)
+    traced = trace(in_groups, *inputs).for_target(HERE)
+    got = loaded(traced, untuned_kernels(traced.workloads, HERE))(*inputs).double()
+    torch.testing.assert_close(got, expected, rtol=2**-7, atol=1e-5 * float(expected.abs().max()))
+
+
+@_UNCHECKED
+def test_scaled_grouped_products_of_rows_and_of_columns_by_segment() -> None:
+    """The last rows, and columns, are of no segment: 0."""
+    a, s, whole_a = grouped_operands(24, 32)
+    b, t, whole_b = grouped_operands(3, 16, 32)
+    expected = torch.zeros(24, 16, dtype=torch.float64)
+    for g, cut in enumerate(GROUPS):
+        expected[cut] = whole_a[cut] @ whole_b[g].T
+    assert_grouped((a, b.mT, s, t, ENDS), expected)
+    assert_grouped((b, a.T, t, s, ENDS), expected.T)
+
+
+@_UNCHECKED
+def test_scaled_grouped_products_of_k_by_segment_have_scales_of_each() -> None:
+    a, b = drawn(16, 32, dtype=E4M3), drawn(48, 32, dtype=E4M3)
+    s, t = scales(3, 16), scales(3, 48)
+    parts = [(a[:, cut].double() @ b[:, cut].double().T) for cut in GROUPS]
+    expected = torch.stack(parts) * s.double()[:, :, None] * t.double()[:, None]
+    assert_grouped((a, b.T, s.flatten(), t.flatten(), ENDS), expected)
+
+
+@pytest.mark.parametrize("cut", ["rows", "columns", "k"])
+def test_scaled_grouped_products_are_one_kernel_on_a_gpu(triton_interpreter: Any, cut: str) -> None:
+    (a, s, _), (b, t, _) = grouped_operands(48, 32), grouped_operands(3, 16, 32)
+    inputs = {
+        "rows": (a, b.mT, s, t, ENDS),
+        "columns": (b, a.T, t, s, ENDS),
+        "k": (a, a.T, scales(3 * 48), scales(3 * 48), ENDS),
+    }[cut]
+    (cut_once,) = [c for c in trace(in_groups, *inputs).for_target(H100).cuts if len(c.launched) == 1]
+    (whole,) = cut_once.launched
+    # Triton's interpreter has no bfloat16.
+    workload = replace(whole, stages=tuple(replace(stage, dtype="float32") for stage in whole.stages))
+    program = best_spaces.build(workload, H100).sample(np.random.default_rng(0)).program
+    given = random_inputs(workload, seed=0)
+    read = [x.float() if x.dtype.is_floating_point else x for x in given]
+    (got,) = triton_interpreter.computed(TRITON.render(program, "", H100), workload, program, read)
+    (expected,) = reference.evaluate(workload, given)
+    torch.testing.assert_close(
+        torch.as_tensor(got).double(), expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max())
+    )
+
+
+def test_scaled_batches_are_grouped_products_without_ends() -> None:
+    (a, s, whole_a), (b, t, whole_b) = grouped_operands(3, 16, 32), grouped_operands(3, 48, 32)
+    assert_equal(in_groups, (a, b.mT, s, t), whole_a @ whole_b.mT)
+
+
+def test_exponents_of_grouped_products_are_left_to_pytorch() -> None:
+    a, b = drawn(16, 128, dtype=E4M3), drawn(3, 128, 128, dtype=E4M3)
+    s, t = (torch.full(shape, 127, dtype=torch.uint8).view(torch.float8_e8m0fnu) for shape in ((128, 4), (3, 512)))
+    with pytest.raises(WithoutKernelError, match="expected one for each row and column"):
+        trace(in_groups, a, b.mT, s, t, ENDS)
