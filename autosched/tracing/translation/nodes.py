@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from autosched.tracing.capture.graph_nodes import WHOLE
 from autosched.tracing.capture.user_lines import user_line
 from autosched.tracing.operators.rules import Result, torch_name
 from autosched.tracing.translation.layouts import permuted_strides
@@ -61,8 +62,14 @@ def is_sequence(argument: Any) -> bool:
 
 
 def where(node: fx.Node) -> str:
-    line = user_line(node)
-    return f"{node.target} ({line})" if line else str(node.target)
+    """The operator, as the user called it and as it is here, and the user's line."""
+    line, whole = user_line(node), node.meta.get(WHOLE)
+    known = (
+        isinstance(whole, torch._ops.OpOverload)
+        and getattr(node.target, "overloadpacket", None) is not whole.overloadpacket
+    )
+    called = f"{whole} as {node.target}" if known else str(node.target)
+    return f"{called} ({line})" if line else called
 
 
 def operator_name(node: fx.Node) -> tuple[str, str]:
