@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,16 @@ import pytest
 import torch
 from torch import Tensor
 
+import autosched
 import best_spaces
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.baselines import baselines
 from autosched.checking import reference
+from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
+from autosched.machine import devices
+from needed import needs_gpu
 from schedule_checks import HERE, faults
 from scheduled_tensors import interpreted, launched_on, taken_by_name
 from search_spaces import Axis, Stage, Target, TileProgram, Workload, ops, target_named
@@ -118,3 +123,24 @@ def test_pytorch_computes_the_same_in_passes_of_their_own(b_dtype: str | None) -
     torch.testing.assert_close(
         known.eager(*inputs).double(), expected, rtol=0.03, atol=0.03 * float(expected.abs().max())
     )
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("backend", ["triton", "cuda"])
+def test_a_gpu_reads_every_byte_as_its_power_of_two(backend: str, tmp_path: Path) -> None:
+    target, log = devices.gpu_target(), tmp_path / "log.jsonl"
+    autosched.tune(POWERS, target=target, trials=2, backend=backend, log=log)
+    got = autosched.replay(POWERS, target=target, log=log)(EVERY_BYTE.cuda())
+    torch.testing.assert_close(got.cpu(), NUMBERS, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("sizes", [(16, 128, 256), (256, 256, 512)])
+def test_tuned_kernels_with_exponents_are_right(sizes: tuple[int, int, int], tmp_path: Path) -> None:
+    workload, target, log = product(*sizes), devices.gpu_target(), tmp_path / "log.jsonl"
+    autosched.tune(workload, target=target, trials=8, log=log)
+    inputs = random_inputs(workload, 99, "cuda")
+    (expectation,) = expect(workload, inputs)
+    assert why_wrong(autosched.replay(workload, target=target, log=log)(*inputs), expectation) is None

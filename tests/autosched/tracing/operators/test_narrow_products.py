@@ -20,6 +20,7 @@ from autosched.tracing.operators import int4_layout, narrow_products
 from autosched.tracing.operators.int4_layout import Int4Layout
 from autosched.tracing.translation.translate import WithoutKernelError
 from narrow_tensors import assert_equal, by_groups, drawn, integers, of_one_kernel, scales
+from needed import needs_gpu
 from schedule_checks import faults
 from search_spaces import InputError
 from search_spaces.workloads.expressions.walking import accesses
@@ -116,6 +117,27 @@ def test_int4_weights_are_read_as_pytorch_packs_them_for_gpus(inner: int, group:
     workload = of_one_kernel(product, *inputs)
     assert sum(t.bytes for t in workload.inputs if t.dtype == "int32") == n * k // 2
     assert not faults(workload, samples=1)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("inner", [2, 4, 8])
+def test_a_gpu_packs_int4_weights_as_they_are_read(inner: int, tmp_path: Path) -> None:
+    n, k, group = 64, 256, 64
+    numbers = integers(0, 16, n, k, dtype=torch.int64)
+    bytes_ = (numbers[:, ::2] << 4 | numbers[:, 1::2]).to(torch.uint8)
+    packed = torch.ops.aten._convert_weight_to_int4pack(bytes_.cuda(), inner)
+    assert torch.equal(packed.cpu(), packed_for_warps(numbers, inner))
+    both = drawn(k // group, n, 2, dtype=torch.bfloat16).cuda()
+
+    def product(x: Tensor, packed: Tensor, both: Tensor) -> Tensor:
+        return torch.ops.aten._weight_int4pack_mm(x, packed, group, both)
+
+    inputs = drawn(8, k, dtype=torch.bfloat16).cuda(), packed, both
+    # It is compared with PyTorch before its first use.
+    kernel = autosched.tune(trace(product, *inputs), trials=8, log=tmp_path / "log.jsonl").kernel
+    wanted = product(*inputs).double()
+    torch.testing.assert_close(kernel(*inputs).double(), wanted, rtol=2**-6, atol=2e-2 * float(wanted.abs().max()))
 
 
 def test_int4_weights_in_groups_that_do_not_divide_k_are_left_to_pytorch() -> None:

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import autosched
 import best_spaces
 from autosched import trace
 from autosched.backends.triton.backend import TritonBackend
@@ -22,6 +24,7 @@ from autosched.checking.random_inputs import random_inputs
 from autosched.tracing import loaded
 from autosched.tracing.translation.translate import WithoutKernelError
 from narrow_tensors import assert_equal, by_groups, drawn, integers, of_one_kernel, scales
+from needed import needs_gpu
 from schedule_checks import HERE, faults
 from search_spaces import target_named
 from search_spaces.workloads.exponents import exponents_of
@@ -228,3 +231,19 @@ def test_exponents_of_grouped_products_are_left_to_pytorch() -> None:
     s, t = (torch.full(shape, 127, dtype=torch.uint8).view(torch.float8_e8m0fnu) for shape in ((128, 4), (3, 512)))
     with pytest.raises(WithoutKernelError, match="expected one for each row and column"):
         trace(in_groups, a, b.mT, s, t, ENDS)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("cut", ["rows", "columns", "k"])
+def test_scaled_grouped_products_are_those_of_pytorch_on_a_gpu(cut: str, tmp_path: Path) -> None:
+    """Without rows of no segment, which PyTorch leaves as they were."""
+    (a, s, _), (b, t, _) = grouped_operands(96, 64), grouped_operands(3, 32, 64)
+    of_each = scales(3 * 96)
+    (c, _, _) = grouped_operands(96, 96)
+    ends = torch.tensor([16, 16, 96], dtype=torch.int32)
+    given = {"rows": (a, b.mT, s, t, ends), "columns": (b, a.T, t, s, ends), "k": (c, c.T, of_each, of_each, ends)}[cut]
+    inputs = [x.cuda() for x in given]
+    kernel = autosched.tune(trace(in_groups, *inputs), trials=8, log=tmp_path / "log.jsonl").kernel
+    wanted = in_groups(*inputs).double()
+    torch.testing.assert_close(kernel(*inputs).double(), wanted, rtol=2**-6, atol=1e-3 * float(wanted.abs().max()))
