@@ -21,7 +21,9 @@ from autosched import trace
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import reference
 from autosched.checking.random_inputs import random_inputs
+from autosched.planning import Launch
 from autosched.tracing import loaded
+from autosched.tracing.callables.steps import Draft, Region
 from autosched.tracing.translation.translate import WithoutKernelError
 from narrow_tensors import assert_equal, by_groups, drawn, integers, of_one_kernel, scales
 from needed import needs_gpu
@@ -140,10 +142,29 @@ def test_exponents_are_powers_of_two_to_every_operator() -> None:
         return x.reshape(64, 4, 32) * s.to(torch.float32)[..., None]
 
     inputs = drawn(64, 128), bytes_.view(torch.float8_e8m0fnu)
-    traced = trace(dequantised, *inputs)
-    kernel = loaded(traced, untuned_kernels(traced.workloads, HERE))
+    traced = trace(dequantised, *inputs).for_target(HERE)
+    kernels = untuned_kernels(traced.workloads, HERE)
+    kernel = loaded(traced, kernels)
     for given in (inputs, (inputs[0], inputs[1].T.contiguous().reshape(64, 4))):
         torch.testing.assert_close(kernel(*given), dequantised(*given), rtol=0, atol=0, equal_nan=True)
+    # Their memory is read as bytes, without a call.
+    draft = Draft(torch.device("cpu"), 64)
+    draft.add(traced, kernels, {leaf: Region(draft.add_slot()) for leaf in traced.leaves}, {})
+    assert [type(step) for step in draft.steps] == [Launch]
+
+
+def test_parts_of_exponents_are_read_at_any_place() -> None:
+    """A kernel reads a copy of what does not begin where it reads memory."""
+
+    def scaled(x: Tensor, s: Tensor) -> Tensor:
+        return x * s.to(torch.float32)[3:67]
+
+    x, s = drawn(64), integers(110, 140, 128, dtype=torch.uint8).view(torch.float8_e8m0fnu)
+    traced = trace(scaled, x, s).for_target(HERE)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, HERE))
+    twice = integers(110, 140, 300, dtype=torch.uint8).view(torch.float8_e8m0fnu)
+    for given in (s, twice[1:129], twice[1:257:2]):
+        torch.testing.assert_close(kernel(x, given), scaled(x, given), rtol=0, atol=0)
 
 
 @_SCALED_MM
