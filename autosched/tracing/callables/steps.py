@@ -19,7 +19,6 @@ from autosched.tracing.values.tensor_reads import MemoryView, memory_view
 from autosched.tracing.values.values import Fallback, FallbackOperation, Leaf, Prepared, Value, with_values
 from search_spaces.workloads.strides import same_places
 
-_READ_AS = torch.ops.aten.view.dtype
 # Reads a value from the tensors of all slots.
 Reader = Callable[[list[Any]], Any]
 
@@ -101,7 +100,9 @@ class Draft:
         """
         numbers = dict(leaves)
         for value in traced.made:
-            numbers[value] = _read_as(value, numbers) or Region(self.add_slot())
+            source = value.same_bytes if isinstance(value, Fallback) else None
+            same = None if source is None else replace(numbers[source], dtype=getattr(torch, value.dtype))
+            numbers[value] = same or Region(self.add_slot())
         for value in (v for v in traced.made if numbers[v].dtype is None):
             called = value in by_library
             self.slots[numbers[value].slot] = Slot() if called else _slot(value, traced, numbers)
@@ -196,17 +197,6 @@ def _library_step(assembled: Assembled, call: LibraryCall, numbers: Regions) -> 
         tensors[made] = result if alike else result.as_strided(shape, strides, result.storage_offset())
 
     return Call(run, tuple(slots), (made,))
-
-
-def _read_as(value: Value, numbers: Regions) -> Region | None:
-    """The memory of the argument that a value reads as elements of another type; None for other values."""
-    if not isinstance(value, Fallback) or value.operation.target is not _READ_AS:
-        return None
-    source = value.operation.arguments[0]
-    # The memory of others may lie in another way than kernels read it.
-    if not isinstance(source, Leaf) or not value.readable or source.shape != value.shape:
-        return None
-    return replace(numbers[source], dtype=getattr(torch, value.dtype))
 
 
 def _slot(value: Value, traced: TracedFunction, numbers: Regions) -> Slot:

@@ -22,6 +22,7 @@ from search_spaces.workloads.strides import dense_strides
 
 # The `dtype` of a Python number or truth value.
 NUMBER = "number"
+_READ_AS = torch.ops.aten.view.dtype
 
 # The index of an element, per dimension: an affine form of the axes of a kernel, or data (see `Gathered`).
 Index = tuple[Affine | Expression, ...]
@@ -384,6 +385,12 @@ class Fallback(Value):
 
     operation: FallbackOperation
     output: int | None = None
+
+    @property
+    def same_bytes(self) -> Leaf | None:
+        """The tensor whose elements it reads as others of as many bytes, where they are: nothing is called."""
+        source = self.operation.arguments[0] if self.operation.target is _READ_AS else None
+        return source if isinstance(source, Leaf) and source.shape == self.shape and self.readable else None
 
     @property
     def called(self) -> str:

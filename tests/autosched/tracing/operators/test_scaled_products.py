@@ -148,6 +148,8 @@ def test_exponents_are_powers_of_two_to_every_operator() -> None:
     for given in (inputs, (inputs[0], inputs[1].T.contiguous().reshape(64, 4))):
         torch.testing.assert_close(kernel(*given), dequantised(*given), rtol=0, atol=0, equal_nan=True)
     # Their memory is read as bytes, without a call.
+    assert not traced.left_to_pytorch
+    assert "s_bytes, of s where they are" in str(traced)
     draft = Draft(torch.device("cpu"), 64)
     draft.add(traced, kernels, {leaf: Region(draft.add_slot()) for leaf in traced.leaves}, {})
     assert [type(step) for step in draft.steps] == [Launch]
