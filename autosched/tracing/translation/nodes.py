@@ -63,13 +63,16 @@ def is_sequence(argument: Any) -> bool:
 
 def where(node: fx.Node) -> str:
     """The operator, as the user called it and as it is here, and the user's line."""
-    line, whole = user_line(node), node.meta.get(WHOLE)
-    known = (
-        isinstance(whole, torch._ops.OpOverload)
-        and getattr(node.target, "overloadpacket", None) is not whole.overloadpacket
-    )
-    called = f"{whole} as {node.target}" if known else str(node.target)
+    line, whole = user_line(node), part_of(node)
+    called = f"{whole} as {node.target}" if whole else str(node.target)
     return f"{called} ({line})" if line else called
+
+
+def part_of(node: fx.Node) -> str:
+    """The operator that PyTorch made the node of; "" where that is the same one, or unknown."""
+    whole = node.meta.get(WHOLE)
+    own = getattr(node.target, "overloadpacket", None)
+    return str(whole) if isinstance(whole, torch._ops.OpOverload) and whole.overloadpacket is not own else ""
 
 
 def operator_name(node: fx.Node) -> tuple[str, str]:

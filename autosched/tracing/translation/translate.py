@@ -30,6 +30,7 @@ from autosched.tracing.translation.nodes import (
     is_sequence,
     needed_nodes,
     operator_name,
+    part_of,
     results_of,
     where,
 )
@@ -327,7 +328,7 @@ class _Translator:
         # Constants are computed nowhere else: they must be in memory.
         constants = {n: found for n in node.all_input_nodes if (found := self._in_memory(n)) is not None}
         arguments, keywords = given_to(node, ChainMap(constants, self._known))
-        operation = FallbackOperation(node.target, arguments, tuple(keywords.items()), why)
+        operation = FallbackOperation(node.target, arguments, tuple(keywords.items()), why, part_of(node))
         if is_effect(node):
             return Fallback(name=node.name, shape=(), dtype=NUMBER, line=user_line(node), operation=operation)
         results = results_of(node)

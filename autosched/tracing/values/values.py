@@ -394,8 +394,9 @@ class Fallback(Value):
 
     @property
     def called(self) -> str:
-        """The operator and the user's line, as far as that is known."""
-        return f"{self.operation.target} ({self.line})" if self.line else str(self.operation.target)
+        """The operator that the user called, and the line, as far as that is known."""
+        operator = self.operation.part_of or str(self.operation.target)
+        return f"{operator} ({self.line})" if self.line else operator
 
     @property
     def by_kernels(self) -> bool:
@@ -408,12 +409,16 @@ class Fallback(Value):
 
 @dataclass(frozen=True, eq=False)
 class FallbackOperation:
-    """A call of PyTorch's operator `target`; values among its arguments stand for their tensors. `why`: the reason."""
+    """A call of PyTorch's operator `target`; values among its arguments stand for their tensors.
+
+    `why`: the reason; `part_of`: the operator that PyTorch made it of, if any.
+    """
 
     target: Callable[..., Any]
     arguments: tuple[Any, ...]
     keywords: tuple[tuple[str, Any], ...]
     why: str
+    part_of: str = ""
 
     @property
     def operands(self) -> tuple[Value, ...]:

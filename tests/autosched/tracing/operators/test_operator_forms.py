@@ -120,6 +120,8 @@ def test_parts_of_an_operator_are_named_with_it() -> None:
     line = r"aten.index_add.default as aten.index_put.default \(test_operator_forms.py:\d+: .*\) is not supported"
     with pytest.raises(InputError, match=line):
         trace(added, *inputs)
+    (left,) = trace(added, *inputs, allow_fallback=True).left_to_pytorch
+    assert "aten.index_add.default (test_operator_forms.py" in left
 
 
 def test_a_number_that_is_returned_is_named_with_its_line() -> None:
