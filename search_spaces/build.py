@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -62,8 +63,8 @@ def _made(workload: Workload, target: Target, makers: tuple[tuple[str, Limits], 
         why = _reasons(tried)
         return f"no anchor matches {workload.label} on {target.name} (tried: {why}{_sizes(why, scheduled)})\n{workload}"
     own = {each: _derived(scheduled, target, each, {}) for each in {*offers.values()} - {every}}
-    lesser = {name: own[each] for name, each in offers.items() if each in own}
-    joint = (s.beside({name: own[i] for name, own in lesser.items()}) for i, s in enumerate(found))
+    lesser = {name: _numbered(own[each]) for name, each in offers.items() if each in own}
+    joint = (s.beside({name: own.get(key) for name, own in lesser.items()}) for key, s in _numbered(found).items())
     return SearchSpace(workload, target, tuple(joint), able)
 
 
@@ -82,6 +83,16 @@ def _derived(workload: Workload, target: Target, offers: Offers, tried: dict[str
         except UnmatchedError as why:
             tried[name] = str(why)
     return tuple(found)
+
+
+def _numbered(sketches: Iterable[Sketch]) -> dict[tuple[str, int], Sketch]:
+    """Sketches by their name and a number among those of the same anchor."""
+    counts = Counter[str]()
+    found = dict[tuple[str, int], Sketch]()
+    for sketch in sketches:
+        found[sketch.name, counts[sketch.name]] = sketch
+        counts[sketch.name] += 1
+    return found
 
 
 def _refused(refusals: Mapping[str, str | None]) -> str:

@@ -46,16 +46,25 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
     ranges |= dict.fromkeys(exponents_of(workload), (ONE - SMALL_INTEGERS, ONE + SMALL_INTEGERS + 1))
     anything = dict.fromkeys(exact - sizes.keys())
     made = drawn(workload.label, workload.inputs, seed, device, {**ranges, **anything})
-    ends = segmented(workload)
-    for t, x in zip(workload.inputs, made, strict=True):
-        if t.name in ends:
-            x.copy_(random_segments.drawn(t.elements, min(ends[t.name], range_of(t.dtype)[1]), seed))
+    for number, ends in random_ends(workload, seed).items():
+        made[number].copy_(ends)
     return made
 
 
 def telling_seeds(workload: Workload, seed: int) -> Sequence[int]:
-    """This seed and others, whose data are together of every kind: those of segments differ most."""
+    """This seed and others, whose ends of segments are together of every kind; this one alone without segments."""
     return random_segments.seeds_of_all_ways(seed) if segmented(workload) else (seed,)
+
+
+def random_ends(workload: Workload, seed: int, own: Mapping[str, int] | None = None) -> dict[int, torch.Tensor]:
+    """Ends of segments for each input of such, by its number: int64, on the CPU. `own`: seeds of some, by name."""
+    seeds = own or {}
+    positions = segmented(workload)
+    return {
+        number: random_segments.drawn(t.elements, min(positions[t.name], range_of(t.dtype)[1]), seeds.get(t.name, seed))
+        for number, t in enumerate(workload.inputs)
+        if t.name in positions
+    }
 
 
 def empty(tensor: TensorSpec, device: str | torch.device) -> torch.Tensor:
