@@ -155,12 +155,16 @@ def _listed(start: Values) -> Values:
 
 
 def _begun(start: Values, of: Segmented, longs: tuple[int, ...]) -> Iterator[Values]:
-    """The start; and if segments have few rows each, the same with the long ones apart.
+    """The start; if segments have few rows each, the same with the long ones apart, or with a tile of all rows.
 
-    Its programs are persistent, so that they end behind the last item: there are few where long segments have the rows.
+    Programs with long ones apart are persistent, so that they end behind the last item: there are few where long
+    segments have the rows. A tile of all rows reads the matrix once if they are in one segment.
     """
     yield start
-    few = of.form.extents[of.form.cuts[0]] <= _FEW_ROWS * of.segment.size and start["grid"] == ONE_TILE
+    rows = of.form.extents[of.form.cuts[0]]
+    if start.tile(of.cut) < rows <= _FEW_ROWS:
+        yield Values({**start, of.cut: (1, 1 << (rows - 1).bit_length())})
+    few = rows <= _FEW_ROWS * of.segment.size and start["grid"] == ONE_TILE
     if few and (longer := [size for size in longs if size >= 2 * start.tile(of.cut)]):
         yield Values({**start, "grid": PERSISTENT, "per_sm": 2, "long": longer[-1]})
 
