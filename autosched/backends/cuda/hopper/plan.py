@@ -40,6 +40,7 @@ OFFERS = Offers(
     joins=False,
     places=False,
     kept_registers=KEPT_REGISTERS,
+    streams=True,
     words=frozenset({IM2COL, HALO}),
 )
 BARRIER_BYTES = 8
