@@ -26,7 +26,7 @@ from functools import cached_property
 from search_spaces.devices.group_dots import block_shape
 from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.programs.grid import GridAxis
-from search_spaces.programs.roles.halves import BLOCK, HALF, halved
+from search_spaces.programs.roles.halves import BLOCK, HALF
 from search_spaces.programs.roles.product_parts import ProductParts
 from search_spaces.programs.roles.requests import k_major, refuse
 from search_spaces.programs.roles.statements import (

@@ -39,6 +39,7 @@ OFFERS = Offers(
     batches=False,
     joins=False,
     places=False,
+    merges=True,
     kept_registers=KEPT_REGISTERS,
     words=frozenset({IM2COL, HALO}),
 )
@@ -165,7 +166,9 @@ def _check_registers(roles: ProductRoles) -> None:
     Accumulators and live values have to fit in a consumer's registers, and the operands of one wgmma in those that
     every thread is launched with, by which ptxas allocates.
     """
-    if reason := OFFERS.why_too_many(WGMMA, _sums(roles), roles.columns, roles.groups, roles.kernel.launch.max_registers):
+    if reason := OFFERS.why_too_many(
+        WGMMA, _sums(roles), roles.columns, roles.groups, roles.kernel.launch.max_registers
+    ):
         refuse(roles.kernel, reason)
 
 
