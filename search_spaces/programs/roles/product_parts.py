@@ -77,7 +77,7 @@ class ProductParts:
                 refuse(kernel, "expected an accumulator filled with 0, one loop, and an epilogue")
 
     def halved(self, axis: str, size: int, part: str) -> ProductParts:
-        """What computes `size` positions of the axis of a tile, from `part * size` on."""
+        """The parts for `size` positions of the axis of a tile, from `part * size` on."""
         bodies = (halved(x, axis, size, part) for x in (self.scaling, self.dots, self.promotion, self.epilogue))
         scaling, dots, promotion, epilogue = bodies
         sums = tuple(tile_part(t, axis, size) for t in self.sums)
