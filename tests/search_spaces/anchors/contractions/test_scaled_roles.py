@@ -145,6 +145,17 @@ def test_every_schedule_that_is_legal_has_roles_and_a_text(name: str, backend: s
         assert ("warpgroup_mma" if backend == "triton" else "dot_") in text
 
 
+def test_a_scale_that_all_columns_of_a_group_share_is_one_number() -> None:
+    """A tile of two blocks of columns has two scales, and each group has one of these blocks."""
+    space = space_of(
+        SCALED["uneven rows"], "triton", n_axes=["patch"], k_axes=["fused"], m=[(4, 64)], n=[(1, 256)], k=[(2, 64)],
+        swap=[True], ctas=[1], split=[2], warps=[8], stages=[3], specialize=["cooperative"],
+    )  # fmt: skip
+    schedule = space.sample(np.random.default_rng(0))
+    assert "in3 = gl.full([128], in3, gl.float32)" in backends.named("triton").render(schedule.program, "", H200)
+    assert build(schedule.program, "", H200, backends.named("triton")).facts.spill_bytes == 0
+
+
 @pytest.mark.gpu
 @needs_hopper
 @pytest.mark.parametrize("name", SCALED)
@@ -157,4 +168,5 @@ def test_kernels_are_right_on_a_gpu_whatever_the_scales(name: str, backend: str)
         given = zip(workload.inputs, random_inputs(workload, 0, "cuda"), strict=True)
         inputs = [x * factor if "scale" in t.name else x for t, x in given]
         data = TrialData(workload, inputs, expect(workload, inputs), [0] * (len(inputs) + 1))
-        assert not [found for schedule in schedules if (found := fault(schedule, data, target))]
+        found = [why for schedule in schedules if (why := fault(schedule, data, target))]
+        assert not found, "\n".join(found)
