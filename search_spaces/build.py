@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -60,8 +61,8 @@ def _made(workload: Workload, target: Target, makers: tuple[tuple[str, Limits], 
     if not found:
         return f"no anchor matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"
     own = {each: _derived(scheduled, target, each, {}) for each in {*offers.values()} - {every}}
-    lesser = {name: own[each] for name, each in offers.items() if each in own}
-    joint = (s.beside({name: own[i] for name, own in lesser.items()}) for i, s in enumerate(found))
+    lesser = {name: _numbered(own[each]) for name, each in offers.items() if each in own}
+    joint = (s.beside({name: own.get(key) for name, own in lesser.items()}) for key, s in _numbered(found).items())
     return SearchSpace(workload, target, tuple(joint), able)
 
 
@@ -80,6 +81,16 @@ def _derived(workload: Workload, target: Target, offers: Offers, tried: dict[str
         except UnmatchedError as why:
             tried[name] = str(why)
     return tuple(found)
+
+
+def _numbered(sketches: Iterable[Sketch]) -> dict[tuple[str, int], Sketch]:
+    """Sketches by their name and a number among those of the same anchor."""
+    counts = Counter[str]()
+    found = dict[tuple[str, int], Sketch]()
+    for sketch in sketches:
+        found[sketch.name, counts[sketch.name]] = sketch
+        counts[sketch.name] += 1
+    return found
 
 
 def _refused(refusals: Mapping[str, str | None]) -> str:

@@ -7,11 +7,12 @@ from functools import lru_cache
 
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.printer import Dots
+from autosched.backends.cuda.dots.register_dots import RegisterDots
 from autosched.backends.cuda.hopper.printer import HopperPrinter
 from autosched.backends.cuda.language import operators, types
 from autosched.backends.cuda.memory import functions
 from autosched.backends.cuda.printer import KernelPrinter, Products, function_name
-from autosched.backends.cuda.resources import has_dots
+from autosched.backends.cuda.resources import has_dots, multiplies_what_lanes_loaded
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.gpu.warps import why_no_groups
 from autosched.backends.printing import quoting
@@ -69,7 +70,10 @@ def _printer(program: TileProgram, kernel: Kernel, target: Target) -> KernelPrin
 
 def _products(program: TileProgram, kernel: Kernel, target: Target) -> Products | None:
     """The printer of a kernel's dots; None without dots."""
-    return Dots(program, kernel, target.features) if has_dots(kernel) else None
+    if not has_dots(kernel):
+        return None
+    made = RegisterDots if multiplies_what_lanes_loaded(kernel) else Dots
+    return made(program, kernel, target.features)
 
 
 def _functions(program: TileProgram, text: str, features: Features) -> list[str]:

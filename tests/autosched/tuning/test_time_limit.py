@@ -84,12 +84,11 @@ def log(tmp_path: Path) -> Path:
 
 def test_a_batch_is_given_up_when_the_time_is_over(log: Path, measurer: SlowMeasurer) -> None:
     measurer.each_s = 0.2
-    begin = time.perf_counter()
     result = search(log, measurer, 64, (LARGE, 1), seconds=1.0).spent[0].result
-    # A batch of sixteen would have taken 3.2 s.
-    assert time.perf_counter() - begin < 2.8
     assert result.ending == "time"
+    # Of a batch of sixteen; the others are cancelled.
     assert 0 < result.trials_done < 8
+    assert not measurer.waiting
     assert result.best is not None
 
 

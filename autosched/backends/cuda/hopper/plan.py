@@ -41,6 +41,7 @@ OFFERS = Offers(
     places=False,
     merges=True,
     kept_registers=KEPT_REGISTERS,
+    streams=True,
     words=frozenset({IM2COL, HALO}),
 )
 BARRIER_BYTES = 8
