@@ -1,4 +1,5 @@
-"""Kernels of segments against what PyTorch has: products of experts, jagged tensors, sparse matrices, varied lengths.
+"""Kernels of segments against what PyTorch has: products and layers of experts, jagged tensors, sparse matrices, varied
+lengths.
 
 python tests/figures/irregular.py [--seconds 60] [--trials 64] [--log FILE] [--only grouped varlen …]
 python tests/figures/irregular.py --only Mixtral --tokens 16 1024
@@ -20,6 +21,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import layers_of_experts
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -138,6 +140,27 @@ def grouped_cases(device: torch.device, tokens: Sequence[int], small: bool) -> I
     if not small:
         sizes = (64, 8192, 2048, 1408)
         yield Case("grouped", "64 x 128x2048x1408", grouped, partial(grouped_inputs, device, sizes), ("even", "zipf"))
+
+
+def expert_inputs(device: torch.device, sizes: tuple[int, int, int, int, int], distribution: str) -> Inputs:
+    groups, chosen, tokens, size, hidden = sizes
+    experts, part = layers_of_experts.routed(shares(distribution, groups), chosen, tokens)
+    weights = (groups, 2 * hidden, size), (groups, size, hidden)
+    gate_and_up, down = (drawn(shape, device, seed) * shape[-1] ** -0.5 for seed, shape in enumerate(weights, 1))
+    operands = (drawn((tokens, size), device), experts.to(device), part.to(device), gate_and_up, down)
+    of_expert, used = 3 * size * hidden, int(experts.unique().numel())
+    moved = 2 * (2 * tokens * size + used * of_expert)
+    return Inputs(operands, layers_of_experts.others(operands), moved, 2 * tokens * chosen * of_expert)
+
+
+def expert_cases(device: torch.device, tokens: Sequence[int], small: bool) -> Iterator[Case]:
+    models = {"small": (4, 2, ((32, 64), (32, 32)))} if small else MODELS
+    for model, (groups, chosen, layers) in models.items():
+        if len(layers) == 2:
+            (size, _), (hidden, _) = layers
+            for count in tokens:
+                made = partial(expert_inputs, device, (groups, chosen, count, size, hidden))
+                yield Case("experts", f"{model}, {count} tokens", layers_of_experts.layer, made, DISTRIBUTIONS[:2])
 
 
 def jagged_sum(x: Tensor, offsets: Tensor) -> Tensor:
@@ -319,7 +342,10 @@ def figures(case: Case, arguments: argparse.Namespace, fastest: tuple[float, flo
     """
     target = devices.detect()
     first = case.inputs(case.distributions[0])
-    traced = case.function if isinstance(case.function, Workload) else autosched.trace(case.function, *first.tensors)
+    traced = case.function
+    if not isinstance(traced, Workload):
+        # Experts are sorted by PyTorch.
+        traced = autosched.trace(traced, *first.tensors, allow_fallback=case.group == "experts")
     started = time.perf_counter()
     result = autosched.tune(traced, trials=arguments.trials, seconds=arguments.seconds, log=arguments.log)
     print(f"{case.name}: tuned in {time.perf_counter() - started:.0f} s\n{result}", flush=True)
@@ -357,6 +383,7 @@ def cases_of(arguments: argparse.Namespace, device: torch.device) -> list[Case]:
     tokens = (1, 16) if arguments.small else arguments.tokens
     every = [
         *grouped_cases(device, tokens, arguments.small),
+        *expert_cases(device, tokens, arguments.small),
         *jagged_cases(device, arguments.small),
         *sparse_cases(device, arguments.small),
         *varlen_cases(device, arguments.small),
@@ -381,7 +408,9 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0, help="for tuning a case")
     parser.add_argument("--log", type=Path, default=Path("irregular.jsonl"))
-    parser.add_argument("--only", nargs="*", help="groups (grouped, jagged, blocks, csr, varlen), or parts of names")
+    parser.add_argument(
+        "--only", nargs="*", help="groups (grouped, experts, jagged, blocks, csr, varlen), or parts of names"
+    )
     parser.add_argument("--tokens", type=int, nargs="*", default=TOKENS)
     parser.add_argument("--small", action="store_true", help="tiny sizes, four trials each at most")
     arguments = parser.parse_args()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from autosched.checking import random_segments
+from autosched.tracing.operators.segments import is_sorted
 from autosched.tracing.values.conversions import converted
 from autosched.tracing.values.values import Arange, Fallback, Leaf, Padded, Pointwise, Scanned, Value, View, placeholder
 from autosched.tracing.values.views import Reshape, Slicing
@@ -96,6 +97,7 @@ def _of_repeated(repeats: Value, *, output_size: int | None = None) -> Given:
 
 _GIVEN: Mapping[str, Callable[..., Given]] = {
     "_grouped_mm": _of_product,
+    "_scaled_grouped_mm": lambda a, b, *_, offs=None, **__: _of_product(a, b, offs),
     "segment_reduce": _of_reduction,
     "_segment_reduce_backward": _of_reduction,
     "repeat_interleave": _of_repeated,
@@ -155,11 +157,11 @@ def _is_of_sums(value: Scanned) -> bool:
 
 
 def _arguments(value: Value) -> set[Leaf]:
-    """The arguments that a value is computed from by kernels: what PyTorch computes is taken to be bounds."""
+    """The arguments that a value is computed from by kernels: what PyTorch computes or sorts is taken to be bounds."""
     rest, seen = [value], {value}
     while rest:
         here = rest.pop()
-        new = [] if isinstance(here, Fallback) else [o for o in here.operands if o not in seen]
+        new = [] if isinstance(here, Fallback) or is_sorted(here) else [o for o in here.operands if o not in seen]
         seen.update(new)
         rest += new
     return {v for v in seen if isinstance(v, Leaf) and v.tensor is None}

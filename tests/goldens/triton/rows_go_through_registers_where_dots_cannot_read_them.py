@@ -1,5 +1,9 @@
 # a schedule
 #
+# a: (512, 256) float32
+# b: (256, 512) float32
+# out: (512, 512) float32
+#
 # kernel matmul: grid m.0 in 2, n.0 in 4, persistent on 2 programs  [warps 8, stages 1, 1 more to load]
 #   acc: (n 128, m 256) float32 = 0
 #   for k.0 in 8:  # 3 stages
