@@ -186,7 +186,7 @@ class WeightAtAnySize:
             self.of(kernel)
 
     def of(self, kernel: Kernel) -> PreparedWeight:
-        """The prepared tensor that this kernel takes."""
+        """Memory that this kernel takes."""
         with self._making:
             if kernel not in self._made:
                 self._made[kernel] = kernel.prepare(self.tensor, self.name)
