@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -59,7 +60,8 @@ def _made(workload: Workload, target: Target, makers: tuple[tuple[str, Limits], 
         scheduled = without_integer_dots(scheduled)
     found = _derived(scheduled, target, every, tried)
     if not found:
-        return f"no anchor matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"
+        why = _reasons(tried)
+        return f"no anchor matches {workload.label} on {target.name} (tried: {why}{_sizes(why, scheduled)})\n{workload}"
     own = {each: _derived(scheduled, target, each, {}) for each in {*offers.values()} - {every}}
     lesser = {name: _numbered(own[each]) for name, each in offers.items() if each in own}
     joint = (s.beside({name: own.get(key) for name, own in lesser.items()}) for key, s in _numbered(found).items())
@@ -107,6 +109,13 @@ def _reasons(tried: Mapping[str, str]) -> str:
     for name, why in tried.items():
         named.setdefault(why, []).append(name)
     return "; ".join(", ".join(names) + (f" ({why})" if why else "") for why, names in named.items())
+
+
+def _sizes(why: str, scheduled: Workload) -> str:
+    """The axes that reasons name, which are those of the canonical form, by their sizes."""
+    sizes = {a.name: a.extent for s in scheduled.stages for a in s.loops}
+    named = sorted(name for name in sizes if re.search(rf"\b{name}\b", why))
+    return f"; sizes: {', '.join(f'{name} {sizes[name]}' for name in named)}" if named else ""
 
 
 def why_no_schedule(workload: Workload, target: Target, backends: Mapping[str, Limits] = NO_BACKEND) -> str | None:

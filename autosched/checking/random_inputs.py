@@ -13,6 +13,7 @@ from autosched.machine.memory import memory_for
 from search_spaces import Stage, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.dtypes import is_float, is_integer, range_of
+from search_spaces.workloads.exponents import ONE, exponents_of
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Position
 from search_spaces.workloads.expressions.operators import COMPARISONS
@@ -32,6 +33,7 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
         integer, compared with positions                uniform among them
         integer, the bound of a segment                 sorted, up to the number of positions (`random_segments`)
         integer, computed with as an integer            any value of the type
+        uint8, the exponent of a power of two           from 2^-8 to 2^8
         int8, multiplied or computed with in float32    symmetric about 0, as wide as sums of products fit int32
         other integers                                  uniform from -8 to 8, uint8 from 0
 
@@ -41,6 +43,7 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
     sizes = {**_compared_sizes(workload), **indexed_sizes(workload)}
     exact = random_integers.exactly_read(workload)
     ranges = {t.name: drawn_range(t, _largest_integer(workload), sizes) for t in workload.inputs}
+    ranges |= dict.fromkeys(exponents_of(workload), (ONE - SMALL_INTEGERS, ONE + SMALL_INTEGERS + 1))
     anything = dict.fromkeys(exact - sizes.keys())
     made = drawn(workload.label, workload.inputs, seed, device, {**ranges, **anything})
     for number, ends in random_ends(workload, seed).items():

@@ -28,11 +28,10 @@ from autosched.machine.timing import Run, Timer, WatchedTimer, activations_of, t
 from autosched.replaying.arguments import check_integer, check_policy, check_workload
 from autosched.replaying.replay import replay
 from autosched.tracing import TracedFunction, TracedKernel
-from autosched.tracing.callables.random_arguments import random_arguments, random_bounds
+from autosched.tracing.callables.random_arguments import random_arguments, timed_bounds
 from autosched.tracing.callables.traced import why_not_one
 from cost_models import bound_s
 from search_spaces import AutoschedError, InputError, Target, Workload
-from search_spaces.workloads.stages import HISTOGRAMS
 from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
 from tuning_logs.text import duration_text, ratio_text, table_lines
 
@@ -238,12 +237,8 @@ def _random_inputs(op: Workload | TracedFunction, device: torch.device) -> list[
     return random_inputs(op, _SEED, device)
 
 
-def _timed_ends(op: Workload | TracedFunction, given: Sequence[torch.Tensor]) -> Mapping[str, Mapping[int, Tensor]]:
-    """Ends of segments for timing by histogram; of a function, with those of each of its kernels."""
-    if isinstance(op, Workload):
-        return timed_ends(op)
-    names = {name for workload in op.launched for name in timed_ends(workload)}
-    return {name: random_bounds(op, given, n) for n, name in enumerate(HISTOGRAMS) if name in names}
+def _timed_ends(op: Workload | TracedFunction, given: Sequence[Tensor]) -> Mapping[str, Mapping[int, Tensor]]:
+    return timed_bounds(op, given) if isinstance(op, TracedFunction) else timed_ends(op)
 
 
 def _precision(op: Workload | TracedFunction) -> LibraryPrecision:

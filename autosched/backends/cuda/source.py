@@ -15,12 +15,11 @@ from autosched.backends.cuda.printer import KernelPrinter, Products, function_na
 from autosched.backends.cuda.resources import has_dots, multiplies_what_lanes_loaded
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.gpu.warps import why_no_groups
-from autosched.backends.printing import quoting
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
+from autosched.backends.printing.head import head_comment
 from search_spaces import Target, TileProgram
 from search_spaces.devices.features import Features
 from search_spaces.programs.statements import Map, Reduce, Scan, Store, produced, statements
-from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.workloads.dtypes import DTYPES
 
@@ -31,7 +30,7 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
     Raises:
         CompileError: a statement cannot be expressed; the message names it.
     """
-    said = quoting.comment([*comment.splitlines(), "", *to_text(program).split("\n")], "//")
+    said = head_comment(program, comment, "//")
     names = [function_name(kernel) for kernel in program.kernels]
     if len(set(names)) < len(names):
         raise CompileError(f"kernels of {program.name} are called {names}; expected different names")

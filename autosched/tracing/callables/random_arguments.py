@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from autosched.checking import random_integers, random_segments
-from autosched.checking.histograms import set_ends
+from autosched.checking.histograms import set_ends, timed_ends
 from autosched.checking.random_inputs import SMALL_INTEGERS, drawn, drawn_range, indexed_sizes, segmented
 from autosched.machine.memory import memory_for
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.values.tensor_reads import MemoryView, overlaps
 from autosched.tracing.values.values import Fallback, Leaf, Value
+from search_spaces.workloads.stages import HISTOGRAMS
 from search_spaces.workloads.strides import span
 from search_spaces.workloads.workload import Tensor as TensorSpec
 from search_spaces.workloads.workload import Workload
@@ -51,6 +52,12 @@ def random_bounds(traced: TracedFunction, arguments: Sequence[Tensor], seed: int
         elif a.name in ends and _is_plain(a):
             found[number] = random_segments.drawn(given.numel(), ends[a.name], seed).reshape(given.shape)
     return found
+
+
+def timed_bounds(traced: TracedFunction, arguments: Sequence[Tensor]) -> Mapping[str, Mapping[int, Tensor]]:
+    """Bounds of segments for timing, for the arguments that are such, by histogram: those of its kernels."""
+    names = {name for workload in traced.launched for name in timed_ends(workload)}
+    return {name: random_bounds(traced, arguments, n) for n, name in enumerate(HISTOGRAMS) if name in names}
 
 
 def unknown_integers(traced: TracedFunction) -> bool:

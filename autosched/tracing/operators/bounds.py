@@ -97,6 +97,7 @@ def _of_repeated(repeats: Value, *, output_size: int | None = None) -> Given:
 
 _GIVEN: Mapping[str, Callable[..., Given]] = {
     "_grouped_mm": _of_product,
+    "_scaled_grouped_mm": lambda a, b, *_, offs=None, **__: _of_product(a, b, offs),
     "segment_reduce": _of_reduction,
     "_segment_reduce_backward": _of_reduction,
     "repeat_interleave": _of_repeated,
