@@ -33,8 +33,8 @@ class Bounds:
 
     `kind`: the last positions of segments and one more, these and the first position, the lengths of segments, or any
     numbers in order; "even": offsets of segments as long as each other, as far as that is possible, which no longest
-    length that a function knows contradicts. `size`: of the dimension that is cut; None for any numbers. `step`: PyTorch
-    takes only its multiples, which a GPU asserts: another ends all work of the process.
+    length that a function knows contradicts. `size`: of the dimension that is cut; None for any numbers. `step`: only
+    its multiples are taken, which a GPU asserts: others end all work of the process.
     """
 
     kind: Kind
