@@ -16,7 +16,7 @@ from autosched.backends.build import build
 from autosched.backends.gpu.warps import WGMMA
 from autosched.checking.correctness import expect
 from autosched.checking.random_inputs import random_inputs
-from autosched.checking.trial_data import TrialData
+from autosched.checking.trial_data import Division, TrialData
 from autosched.machine import devices
 from machine_code import machine_code
 from needed import needs_hopper
@@ -167,6 +167,6 @@ def test_kernels_are_right_on_a_gpu_whatever_the_scales(name: str, backend: str)
     for factor in (1e-4, 1.0, 1e4):
         given = zip(workload.inputs, random_inputs(workload, 0, "cuda"), strict=True)
         inputs = [x * factor if "scale" in t.name else x for t, x in given]
-        data = TrialData(workload, inputs, expect(workload, inputs), [0] * (len(inputs) + 1))
+        data = TrialData(workload, inputs, [Division({}, expect(workload, inputs))], [0] * (len(inputs) + 1))
         found = [why for schedule in schedules if (why := fault(schedule, data, target))]
         assert not found, "\n".join(found)
