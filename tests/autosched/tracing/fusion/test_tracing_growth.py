@@ -13,11 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from autosched import trace
+from autosched.backends.spaces import why_no_schedule
+from autosched.machine.devices import cpu_target
+from autosched.tracing.callables import function as traced_functions
 from autosched.tracing.fusion import chaining, partition, region_kernels, regions, sharing, split_points
 from autosched.tracing.fusion.assembly import Assembled, assemble
 from autosched.tracing.fusion.region_kernels import Fit
 from autosched.tracing.fusion.regions import cone
 from autosched.tracing.values.values import Value
+from search_spaces import Target, Workload
 
 
 def residual(layers: int) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
@@ -195,6 +199,22 @@ def test_a_dense_block_assembles_fewer_kernels_than_it_has_candidates(monkeypatc
     found = assembled_in(monkeypatch, function, inputs)
     monkeypatch.setattr(partition, "least_of_one", lambda *_: 0.0)
     assert found < assembled_in(monkeypatch, function, inputs)
+
+
+def test_a_target_without_some_kernels_has_the_others_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = mock.Mock(wraps=assemble)
+    monkeypatch.setattr(region_kernels, "assemble", counted)
+    traced = trace(lambda a, b: (a @ b).relu().sum(0), torch.empty(4, 6), torch.empty(6, 5))
+
+    def why(workload: Workload, target: Target) -> str | None:
+        return "no such kernels" if len(workload.stages) > 1 else why_no_schedule(workload, target)
+
+    for module in (region_kernels, traced_functions):
+        monkeypatch.setattr(module, "why_no_schedule", why)
+    assert len(traced.for_target(cpu_target()).steps) > len(traced.steps)
+    calls = [call.args for call in counted.call_args_list]
+    tried = [(*(v.name for v in values), *(v.name for v in stored), fusing) for values, stored, _, fusing in calls]
+    assert len(set(tried)) == len(tried)
 
 
 def assembled_in(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> int:
