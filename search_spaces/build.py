@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -58,10 +60,11 @@ def _made(workload: Workload, target: Target, makers: tuple[tuple[str, Limits], 
         scheduled = without_integer_dots(scheduled)
     found = _derived(scheduled, target, every, tried)
     if not found:
-        return f"no anchor matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"
+        why = _reasons(tried)
+        return f"no anchor matches {workload.label} on {target.name} (tried: {why}{_sizes(why, scheduled)})\n{workload}"
     own = {each: _derived(scheduled, target, each, {}) for each in {*offers.values()} - {every}}
-    lesser = {name: own[each] for name, each in offers.items() if each in own}
-    joint = (s.beside({name: own[i] for name, own in lesser.items()}) for i, s in enumerate(found))
+    lesser = {name: _numbered(own[each]) for name, each in offers.items() if each in own}
+    joint = (s.beside({name: own.get(key) for name, own in lesser.items()}) for key, s in _numbered(found).items())
     return SearchSpace(workload, target, tuple(joint), able)
 
 
@@ -82,6 +85,16 @@ def _derived(workload: Workload, target: Target, offers: Offers, tried: dict[str
     return tuple(found)
 
 
+def _numbered(sketches: Iterable[Sketch]) -> dict[tuple[str, int], Sketch]:
+    """Sketches by their name and a number among those of the same anchor."""
+    counts = Counter[str]()
+    found = dict[tuple[str, int], Sketch]()
+    for sketch in sketches:
+        found[sketch.name, counts[sketch.name]] = sketch
+        counts[sketch.name] += 1
+    return found
+
+
 def _refused(refusals: Mapping[str, str | None]) -> str:
     """Reasons that no backend computes it: each by its name, unless all are equal."""
     reasons = {reason for reason in refusals.values() if reason}
@@ -96,6 +109,13 @@ def _reasons(tried: Mapping[str, str]) -> str:
     for name, why in tried.items():
         named.setdefault(why, []).append(name)
     return "; ".join(", ".join(names) + (f" ({why})" if why else "") for why, names in named.items())
+
+
+def _sizes(why: str, scheduled: Workload) -> str:
+    """The axes that reasons name, which are those of the canonical form, by their sizes."""
+    sizes = {a.name: a.extent for s in scheduled.stages for a in s.loops}
+    named = sorted(name for name in sizes if re.search(rf"\b{name}\b", why))
+    return f"; sizes: {', '.join(f'{name} {sizes[name]}' for name in named)}" if named else ""
 
 
 def why_no_schedule(workload: Workload, target: Target, backends: Mapping[str, Limits] = NO_BACKEND) -> str | None:

@@ -86,9 +86,10 @@ class Measurement:
     for the trial, `load_s` and `timing_s` its parts for loading the binary and for timing it. `slowdown` is the
     device's slowdown during the repeats relative to its best (1: undisturbed): latencies are as measured, disturbed or
     not. `device` is the GPU's state at the time, from NVML. `library_s` are the vendor library's latencies in rounds
-    with the winner of finals, and `beside_library_s` the winner's own; records of earlier versions have no such rounds,
-    but the library's latencies in those of `latencies_s`. `card` is the one of a fleet that measured: its UUID, or on
-    CPUs the node.
+    with the winner of finals, and `beside_library_s` the winner's own; records of earlier versions have no such
+    rounds, but the library's latencies in those of `latencies_s`. `by_histogram`: where segments of several
+    histograms are timed, and latencies are geometric means over these, the trial's median of each by its name. `card`
+    is the one of a fleet that measured: its UUID, or on CPUs the node.
 
     Alternatives within compiled models, each None where none was timed: `library`, a library's one call, timed against
     the kernel alone; `rival`, another kernel of the log, by the fingerprint of its source (its own in the record of a
@@ -116,6 +117,7 @@ class Measurement:
     rival: Alternative | None = None
     early: Alternative | None = None
     cuts: tuple[Alternative, ...] = ()
+    by_histogram: tuple[tuple[str, float], ...] = ()
     card: str = ""
     certificate: Certificate | None = None
 
@@ -181,6 +183,8 @@ class Measurement:
         data |= {name: found.to_json() for name in ALTERNATIVES if (found := getattr(self, name)) is not None}
         if self.cuts:
             data["cuts"] = [cut.to_json() for cut in self.cuts]
+        if self.by_histogram:
+            data["by_histogram"] = {name: float(f"{seconds:.6g}") for name, seconds in self.by_histogram}
         if self.card:
             data["card"] = encodable(self.card)
         if self.certificate:
@@ -227,6 +231,7 @@ class Measurement:
             rival=_alternative(given, "rival"),
             early=_alternative(given, "early"),
             cuts=_cuts(given),
+            by_histogram=_by_histogram(given),
             card=text(given.get("card", ""), "card"),
             certificate=Certificate.from_json(given["certificate"]) if "certificate" in given else None,
             timing=given.get("timing", "full"),
@@ -247,6 +252,12 @@ def _cuts(given: dict[str, Any]) -> tuple[Alternative, ...]:
     # Earlier versions noted one of them.
     found = [given["cut"]] if "cut" in given else array(given.get("cuts", []), "cuts")
     return tuple(Alternative.from_json(cut, "cuts") for cut in found)
+
+
+def _by_histogram(given: dict[str, Any]) -> tuple[tuple[str, float], ...]:
+    found = members(given.get("by_histogram", {}), "by_histogram", ())
+    taken = {name: number(seconds, "by_histogram", SHORTEST_S, LONGEST_S) for name, seconds in found.items()}
+    return tuple(taken.items())
 
 
 def _latencies(given: dict[str, Any], name: str) -> tuple[float, ...]:

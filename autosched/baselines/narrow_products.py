@@ -10,7 +10,7 @@ from torch import Tensor
 from search_spaces.workloads.workload import Scalar
 
 # Arguments of `ops.matmul` for operands in another type, or in memory of another layout than the dequantised ones.
-_NARROW = ("b_dtype", "group", "zero_points", "block")
+_NARROW = ("b_dtype", "group", "zero_points", "block", "scale_dtype")
 _PLACES = ("lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c")
 
 
@@ -32,14 +32,19 @@ def dequantised(arguments: Mapping[str, Scalar], inputs: Sequence[Tensor]) -> li
     k_of_a, k_of_b = (-2 if layout[0] == "t" else -1), (-1 if layout[1] == "t" else -2)
     group, block = (int(arguments.get(name) or 0) for name in ("group", "block"))
 
-    def spread(scales: Tensor, k: int) -> Tensor:
-        return scales.repeat_interleave(group, k) if group else scales.unsqueeze(k)
+    def spread(x: Tensor, k: int) -> Tensor:
+        return x.repeat_interleave(group, k) if group else x.unsqueeze(k)
+
+    def spread_scales(k: int) -> Tensor:
+        """The next input for every k."""
+        given = rest.pop(0)
+        return spread(given.view(torch.float8_e8m0fnu).float() if arguments.get("scale_dtype") else given, k)
 
     rest = list(inputs)
     if not arguments.get("b_dtype"):
-        a, a_scale, b, b_scale = (rest.pop(0).float() for _ in range(4))
-        columns = spread(b_scale, k_of_b).repeat_interleave(block or 1, -3 - k_of_b)
-        return [(a * spread(a_scale, k_of_a)).bfloat16(), (b * columns).bfloat16(), *rest]
+        a = rest.pop(0).float() * spread_scales(k_of_a)
+        b = rest.pop(0).float() * spread_scales(k_of_b).repeat_interleave(block or 1, -3 - k_of_b)
+        return [a.bfloat16(), b.bfloat16(), *rest]
     a, b = rest.pop(0), rest.pop(0)
     packed = arguments["b_dtype"] == "int4"
     if packed:
@@ -50,4 +55,4 @@ def dequantised(arguments: Mapping[str, Scalar], inputs: Sequence[Tensor]) -> li
         number = number - spread(rest.pop(0), k_of_b).to(a.dtype)
     elif packed:
         number = number - 8
-    return [a, number * spread(rest.pop(0), k_of_b), *rest]
+    return [a, (number * spread_scales(k_of_b)).to(a.dtype), *rest]

@@ -51,6 +51,7 @@ ACCURACY: Mapping[str, Accuracy] = {
     "cos": Accuracy(1.6, 2.0),
     "exp2": Accuracy(_ONCE, 2.0),
     "exp2_normal": Accuracy(1.5, 2.0, "on a GPU denormal numbers count as 0"),
+    "exp2_biased": _EXACT,
     "log2": _FORMULA,
     "log10": _FORMULA,
     "expm1": Accuracy(1.0, 1.1),

@@ -24,6 +24,12 @@ def _quotient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.where(b == -1, -a, torch.div(a, safe, rounding_mode="trunc"))
 
 
+def _exp2_biased(x: torch.Tensor) -> torch.Tensor:
+    # A byte to PyTorch, which has such an element type: 0 and 254 are its least and its largest number.
+    power = x.round().clamp(0, 254).to(torch.uint8).view(torch.float8_e8m0fnu).to(x.dtype)
+    return torch.where((x >= -0.5) & (x <= 254.5), power, math.nan)
+
+
 def cut(x: torch.Tensor) -> torch.Tensor:
     """Floating-point numbers truncated to integers; 0 where these exceed 64 bits."""
     return torch.where(x.abs() < 2.0**63, x, 0.0).to(torch.int64)
@@ -52,6 +58,7 @@ OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
     },
     **{name: getattr(torch, name) for name in ("asin", "acos", "atan", "atan2", "hypot", "erfc", "lgamma", "digamma")},
     "exp2_normal": torch.exp2,
+    "exp2_biased": _exp2_biased,
     "erfcx": torch.special.erfcx,
     "fmod": torch.fmod,
     "floor": torch.floor,

@@ -13,6 +13,7 @@ from autosched.machine.memory import memory_for
 from search_spaces import Stage, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.dtypes import is_float, is_integer, range_of
+from search_spaces.workloads.exponents import ONE, exponents_of
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Position
 from search_spaces.workloads.expressions.operators import COMPARISONS
@@ -32,6 +33,7 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
         integer, compared with positions                uniform among them
         integer, the bound of a segment                 sorted, up to the number of positions (`random_segments`)
         integer, computed with as an integer            any value of the type
+        uint8, the exponent of a power of two           from 2^-8 to 2^8
         int8, multiplied or computed with in float32    symmetric about 0, as wide as sums of products fit int32
         other integers                                  uniform from -8 to 8, uint8 from 0
 
@@ -41,18 +43,28 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
     sizes = {**_compared_sizes(workload), **indexed_sizes(workload)}
     exact = random_integers.exactly_read(workload)
     ranges = {t.name: drawn_range(t, _largest_integer(workload), sizes) for t in workload.inputs}
+    ranges |= dict.fromkeys(exponents_of(workload), (ONE - SMALL_INTEGERS, ONE + SMALL_INTEGERS + 1))
     anything = dict.fromkeys(exact - sizes.keys())
     made = drawn(workload.label, workload.inputs, seed, device, {**ranges, **anything})
-    ends = segmented(workload)
-    for t, x in zip(workload.inputs, made, strict=True):
-        if t.name in ends:
-            x.copy_(random_segments.drawn(t.elements, min(ends[t.name], range_of(t.dtype)[1]), seed))
+    for number, ends in random_ends(workload, seed).items():
+        made[number].copy_(ends)
     return made
 
 
 def telling_seeds(workload: Workload, seed: int) -> Sequence[int]:
-    """This seed and others, whose data are together of every kind: those of segments differ most."""
+    """This seed and others, whose ends of segments are together of every kind; this one alone without segments."""
     return random_segments.seeds_of_all_ways(seed) if segmented(workload) else (seed,)
+
+
+def random_ends(workload: Workload, seed: int, own: Mapping[str, int] | None = None) -> dict[int, torch.Tensor]:
+    """Ends of segments for each input of such, by its number: int64, on the CPU. `own`: seeds of some, by name."""
+    seeds = own or {}
+    positions = segmented(workload)
+    return {
+        number: random_segments.drawn(t.elements, min(positions[t.name], range_of(t.dtype)[1]), seeds.get(t.name, seed))
+        for number, t in enumerate(workload.inputs)
+        if t.name in positions
+    }
 
 
 def empty(tensor: TensorSpec, device: str | torch.device) -> torch.Tensor:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
@@ -31,9 +32,12 @@ from autosched.checking.correctness import (
     worst,
 )
 from autosched.checking.guarded_memory import PAGE_BYTES, PATTERNS, GuardedInputs, GuardedOutput, GuardedTensor
-from autosched.checking.histograms import timed_ends
-from autosched.checking.random_inputs import random_inputs
+from autosched.checking.histograms import over, set_ends, timed_ends
+from autosched.checking.random_inputs import random_ends, random_inputs, telling_seeds
+from autosched.machine import memory
+from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.element_types import as_integers
+from autosched.machine.timing import Timer
 from search_spaces import Workload
 from tuning_logs import Status
 
@@ -49,17 +53,29 @@ class Failed(Exception):
         self.max_error = max_error
 
 
+@dataclass(frozen=True)
+class Division:
+    """Ends of segments, by the numbers of their inputs, and what is expected with them; no ends without segments."""
+
+    ends: Mapping[int, torch.Tensor]
+    expectations: tuple[Expectation, ...]
+
+
 class TrialData:
-    """The inputs of a batch, the outputs that every candidate writes, and their expected values."""
+    """The inputs of a batch, the outputs that every candidate writes, and their expected values.
+
+    Kernels may be right for some ends of segments alone: the same inputs are divided in several ways, one at a time.
+    """
 
     def __init__(
         self,
         workload: Workload,
         originals: Sequence[torch.Tensor],
-        expectations: Sequence[Expectation],
+        divisions: Sequence[Division],
         shifts: Sequence[int],
     ) -> None:
         """`shifts`: offsets of the inputs, then of the outputs, from the beginning of a page, in bytes."""
+        expectations = divisions[0].expectations
         self.inputs = GuardedInputs(workload, originals, shifts[: len(originals)])
         self.outputs = tuple(
             GuardedOutput(t, e.values.device, shift)
@@ -67,32 +83,52 @@ class TrialData:
         )
         self._workload = workload
         self._timed_ends = timed_ends(workload)
-        self._expectations = tuple(expectations)
+        self.divisions = tuple(divisions)
+        self.divide(divisions[0])
         self._bands = [band for guarded in (*self.inputs.guarded, *self.outputs) for band in guarded.bands]
         self._surroundings = self._copy_bands()
         self._fingerprint = self._fingerprint_now()
         # If the reference itself is NaN, or nothing is checked, poison passes as right.
-        self._hides_poison = any(bool((e.values.isnan() | e.allowed.isinf()).any()) for e in expectations)
+        expected = (e for division in divisions for e in division.expectations)
+        self._hides_poison = any(bool((e.values.isnan() | e.allowed.isinf()).any()) for e in expected)
 
     @staticmethod
-    def drawn(workload: Workload, seed: int, device: torch.device) -> TrialData:
+    def drawn(workload: Workload, seed: int, device: torch.device, deadline: Deadline = NEVER) -> TrialData:
         """Fresh inputs and their reference, at addresses that depend on the seed, too.
+
+        Of all divisions; with a deadline, of the first, and of those that time and memory are left for.
 
         Raises:
             RuntimeError: they do not fit in memory.
         """
         inputs = random_inputs(workload, seed, device)
-        expectations = expect(workload, inputs)
+        divisions = _divisions(workload, inputs, seed, deadline)
         if device.type == "cuda":
             # The float64 intermediates are several times the size of what stays.
             torch.cuda.empty_cache()
-        return TrialData(workload, inputs, expectations, _shifts(len(inputs) + len(expectations), seed, device))
+        return TrialData(workload, inputs, divisions, _shifts(len(inputs) + len(workload.outputs), seed, device))
 
     def moved(self, seed: int) -> TrialData:
         """The same data at other addresses."""
         originals, device = self.inputs.originals, self.outputs[0].tensor.device
         shifts = _shifts(len(originals) + len(self.outputs), seed, device)
-        return TrialData(self._workload, originals, self._expectations, shifts)
+        return TrialData(self._workload, originals, self.divisions, shifts)
+
+    def divide(self, division: Division) -> None:
+        """Set the ends of segments, and what is expected."""
+        self._division = division
+        set_ends(self.inputs.originals, division.ends)
+        set_ends(self.inputs.tensors, division.ends)
+
+    @property
+    def complete(self) -> bool:
+        """True if all divisions are there."""
+        return len(self.divisions) == len(telling_seeds(self._workload, 0))
+
+    @property
+    def timings(self) -> int:
+        """Timed calls for one latency: with the ends of every histogram."""
+        return max(1, len(self._timed_ends))
 
     @property
     def operands(self) -> list[torch.Tensor]:
@@ -102,17 +138,13 @@ class TrialData:
         return [*inputs, *(output.tensor for output in self.outputs)]
 
     @contextmanager
-    def as_timed(self) -> Iterator[bool]:
-        """Within the block the ends of segments are those for timing; true if there are any.
+    def timed_by(self, timer: Timer) -> Iterator[Timer]:
+        """Within the block, the timer that times with the ends of segments for timing, or the same without segments.
 
         What kernels compute meanwhile is not to be judged. After an error the inputs are to be restored.
         """
-        held = {number: self.inputs.tensors[number].clone() for number in self._timed_ends}
-        for number, ends in self._timed_ends.items():
-            self.inputs.tensors[number].copy_(ends)
-        yield bool(held)
-        for number, ends in held.items():
-            self.inputs.tensors[number].copy_(ends)
+        yield over(self._timed_ends, self.inputs.tensors, timer)
+        set_ends(self.inputs.tensors, self._division.ends)
 
     @property
     def intact(self) -> bool:
@@ -127,6 +159,10 @@ class TrialData:
     def max_error(self) -> float:
         """The largest error of any output as a fraction of what is allowed; infinite where it is not a number."""
         return max(error_ratio(o.tensor, e) for o, e in zip(self.outputs, self._expectations, strict=True))
+
+    @property
+    def _expectations(self) -> tuple[Expectation, ...]:
+        return self._division.expectations
 
     def worst(self) -> Worst:
         """The largest error of any output."""
@@ -174,8 +210,27 @@ class TrialData:
         return torch.cat([band.contiguous().view(-1).view(torch.uint8) for band in self._bands])
 
     def _fingerprint_now(self) -> tuple[int, ...]:
-        expected = (tensor for e in self._expectations for tensor in (e.values, e.allowed))
-        return tuple(int(as_integers(t).sum(dtype=torch.int64)) for t in (*self.inputs.originals, *expected))
+        expected = (t for d in self.divisions for e in d.expectations for t in (e.values, e.allowed))
+        ends = (t for d in self.divisions for t in d.ends.values())
+        same = (t for n, t in enumerate(self.inputs.originals) if n not in self._division.ends)
+        return tuple(int(as_integers(t).sum(dtype=torch.int64)) for t in (*same, *ends, *expected))
+
+
+def _divisions(workload: Workload, inputs: Sequence[torch.Tensor], seed: int, deadline: Deadline) -> Sequence[Division]:
+    """The inputs with ends of segments of every kind, that of the seed first, and the reference with each."""
+    found: list[Division] = []
+    for each in telling_seeds(workload, seed):
+        if found and deadline.over:
+            break
+        ends = {n: given.to(inputs[n]) for n, given in random_ends(workload, each).items()}
+        set_ends(inputs, ends)
+        try:
+            found.append(Division(ends, expect(workload, inputs)))
+        except RuntimeError as error:
+            if not found or deadline == NEVER or not memory.ran_out(error):
+                raise
+            break
+    return found
 
 
 def _why_bad(output: GuardedOutput, expectation: Expectation) -> tuple[Status, str] | None:

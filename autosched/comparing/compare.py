@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from autosched.backends.environment import environment
 from autosched.baselines.baselines import library_settings
 from autosched.baselines.names import USUAL_BASELINES, Baselines, split_baselines
-from autosched.checking.histograms import timed_ends
+from autosched.checking.histograms import over, timed_ends
 from autosched.checking.random_inputs import random_inputs
 from autosched.comparing.agreement import why_disagrees
 from autosched.comparing.contenders import Contender, contenders
@@ -27,7 +28,7 @@ from autosched.machine.timing import Run, Timer, WatchedTimer, activations_of, t
 from autosched.replaying.arguments import check_integer, check_policy, check_workload
 from autosched.replaying.replay import replay
 from autosched.tracing import TracedFunction, TracedKernel
-from autosched.tracing.callables.random_arguments import random_arguments
+from autosched.tracing.callables.random_arguments import random_arguments, timed_bounds
 from autosched.tracing.callables.traced import why_not_one
 from cost_models import bound_s
 from search_spaces import AutoschedError, InputError, Target, Workload
@@ -82,7 +83,7 @@ class Comparison:
     """The rows of one run; the first is the tuned kernel.
 
     `threads` is for both sides, and 0 on a GPU. `slowdowns` has the core's slowdown, against its best, for every round
-    (`Timer.slowdown`).
+    (`Timer.slowdown`). Latencies are geometric means over `histograms` of segments, where there are any.
     """
 
     op: Workload | TracedFunction
@@ -92,6 +93,7 @@ class Comparison:
     versions: tuple[tuple[str, str], ...] = ()
     policy: Policy = "cold"
     slowdowns: tuple[float, ...] = ()
+    histograms: tuple[str, ...] = ()
 
     def row(self, label: str) -> Row:
         """The row of that name, or the first whose label starts like that.
@@ -214,6 +216,8 @@ def compare_kernel(
         operands = op.inputs if isinstance(op, Workload) else op.arguments
         activations = activations_of(operands, given)
         timer = timer_for(target, policy, products=bool(op.contracted), activations=lambda: activations)
+        ends = _timed_ends(op, given) if inputs is None else {}
+        timer = over(ends, given, timer)
         found = list(contenders(kernel, given, wanted, own, timer))
         timed = [c for c in found if isinstance(c, Contender)]
         calls = {c.name: c.call for c in timed}
@@ -224,16 +228,17 @@ def compare_kernel(
     threads = target.threads if target.kind == "cpu" else 0
     rows = (*measured, *absent, _roofline(op, target))
     slowdowns = tuple(watched.slowdowns)
-    return Comparison(op, target, threads, rows, environment(target), policy, slowdowns)
+    return Comparison(op, target, threads, rows, environment(target), policy, slowdowns, tuple(ends))
 
 
 def _random_inputs(op: Workload | TracedFunction, device: torch.device) -> list[torch.Tensor]:
     if isinstance(op, TracedFunction):
         return random_arguments(op, _SEED, device)
-    given = random_inputs(op, _SEED, device)
-    for number, ends in timed_ends(op).items():
-        given[number].copy_(ends)
-    return given
+    return random_inputs(op, _SEED, device)
+
+
+def _timed_ends(op: Workload | TracedFunction, given: Sequence[Tensor]) -> Mapping[str, Mapping[int, Tensor]]:
+    return timed_bounds(op, given) if isinstance(op, TracedFunction) else timed_ends(op)
 
 
 def _precision(op: Workload | TracedFunction) -> LibraryPrecision:
@@ -269,7 +274,8 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     """The comparison as a plain table."""
     op, target = comparison.op, comparison.target
     rate_name, amount = ("GFLOP/s", op.flops) if op.contracted else ("GB/s", op.min_bytes)
-    yield f"{op.label} on {target.label}, {policy_text(comparison.policy)}, whole calls"
+    over_all = f", means over {', '.join(comparison.histograms)} segments" if comparison.histograms else ""
+    yield f"{op.label} on {target.label}, {policy_text(comparison.policy)}, whole calls{over_all}"
     table = [("", "median", "p25 – p75", rate_name, "tuned is faster", "", "")]
     for row in comparison.rows:
         if row.latencies_s:

@@ -18,7 +18,7 @@ import torch
 from autosched.backends.agreement import Agreement, agreement
 from autosched.backends.environment import environment
 from autosched.baselines.baselines import library_call, library_settings
-from autosched.checking.histograms import timed_ends
+from autosched.checking.histograms import over, timed_ends
 from autosched.checking.random_inputs import empty, random_inputs
 from autosched.checking.trial_data import placed
 from autosched.kernels.calibrating import calibration_call
@@ -160,8 +160,6 @@ def _timed(
     workload, own = record.workload, kernel.called_as(record.workload)
     try:
         originals = random_inputs(workload, certificate.results.seed, kernel.device)
-        for number, ends in timed_ends(workload).items():
-            originals[number].copy_(ends)
         found: dict[str, list[float]] = {}
         common = {_CALIBRATION: run} if calibration and (run := _same_calibration(calibration, kernel)) else {}
         with library_settings(workload.precision, record.target), torch.no_grad():
@@ -189,7 +187,8 @@ def _rounds(
 ) -> Mapping[str, Sequence[float]]:
     activations = activations_of(record.workload.inputs, inputs)
     policy = cast(Policy, record.provenance.policy)
-    timer = timer_for(record.target, policy, activations=lambda: activations, patient=False)
+    plain = timer_for(record.target, policy, activations=lambda: activations, patient=False)
+    timer = over(timed_ends(record.workload), inputs, plain)
     # The first calls load code, and what the library keeps for each device.
     interleaved(calls, 0, timer)
     rounds, least = _MOST_ROUNDS // _PLACEMENTS, math.ceil(LEAST_ROUNDS / _PLACEMENTS)

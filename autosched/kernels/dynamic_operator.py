@@ -7,7 +7,7 @@ a call up in the table of those that were measured, and compiles for others the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from autosched.kernels.adapted_kernel import adapted_kernel, in_order_for
 from autosched.kernels.kernel import Kernel
+from autosched.kernels.prepared_constants import PreparedWeight
 from autosched.kernels.strict import is_strict
 from autosched.kernels.tier import Tier
 from search_spaces import InputError, Schedule, Target, Workload
@@ -170,6 +171,34 @@ def dynamic(of_size: Callable[[int], Workload], points: Sequence[int]) -> Dynami
     return made
 
 
+class WeightAtAnySize:
+    """A constant that a dynamic operator's kernels take in the place of a tensor, each in the layout that it reads.
+
+    Every kernel has memory of its own for it. After changes of the tensor `update` has to be called.
+    """
+
+    def __init__(self, tensor: Tensor, name: str, kernels: Iterable[Kernel]) -> None:
+        """Prepared for these kernels now, and for others when they are first called with it."""
+        self.tensor, self.name = tensor, name
+        self._made: dict[Kernel, PreparedWeight] = {}
+        self._making = threading.Lock()
+        for kernel in kernels:
+            self.of(kernel)
+
+    def of(self, kernel: Kernel) -> PreparedWeight:
+        """Memory that this kernel takes."""
+        with self._making:
+            if kernel not in self._made:
+                self._made[kernel] = kernel.prepare(self.tensor, self.name)
+            return self._made[kernel]
+
+    def update(self) -> None:
+        """Prepare the present values of the tensor for all of these kernels, in the same memory."""
+        with self._making:
+            for weight in self._made.values():
+                weight.update()
+
+
 class DynamicOperatorKernel:
     """A dynamic operator by tuned kernels: `kernel(*inputs)` at any size.
 
@@ -223,16 +252,30 @@ class DynamicOperatorKernel:
         lenders = [self._tuned[tuned] for tuned in in_order_for(size, self._tuned)]
         return adapted_kernel(workload, [kernel.schedule for kernel in lenders], lenders[0].record)
 
+    def prepare(self, weight: Tensor, name: str = "") -> WeightAtAnySize:
+        """A constant in the layouts that the kernels of all sizes of the table read; calls take it in its place.
+
+        A size that is not in the table prepares it at its first call. `name`: that of the input, if there are several
+        constant ones.
+
+        Raises:
+            InputError, OutOfMemoryError: as `Kernel.prepare`.
+        """
+        return WeightAtAnySize(weight, name, self._tuned.values())
+
     def ensure_right(self) -> None:
         """Nothing is left to check: every kernel was when it was loaded."""
 
-    def __call__(self, *tensors: Tensor, out: Any = None) -> Any:
-        """The operator's output, as of `Kernel`.
+    def __call__(self, *tensors: Tensor | WeightAtAnySize, out: Any = None) -> Any:
+        """The operator's output, as of `Kernel`; constants may be what `prepare` returned.
 
         Raises:
             InputError, AutoschedError: as `at`, and as a call of `Kernel`.
         """
-        return self.at(self.operator.size_of(tensors))(*tensors, out=out)
+        plain = [t.tensor if isinstance(t, WeightAtAnySize) else t for t in tensors]
+        kernel = self.at(self.operator.size_of(plain))
+        given: list[Any] = [t.of(kernel) if isinstance(t, WeightAtAnySize) else t for t in tensors]
+        return kernel(*given, out=out)
 
     def __deepcopy__(self, memo: object) -> DynamicOperatorKernel:
         """Itself, like a function."""

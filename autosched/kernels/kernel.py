@@ -126,6 +126,14 @@ class Kernel:
         tuned = f"tuned to {duration_text(self.record.measurement.latency_s)}"
         return f"<Kernel {self.workload.label} on {self.target.label}, {tuned}: {self.schedule.one_line}>"
 
+    def __str__(self) -> str:
+        """The schedule, and the tensors of a call by the names that they have in the source."""
+        scheduled = self.workload.scheduled
+        named = (*(t.name for t in scheduled.inputs), *scheduled.output_names)
+        called = (*(self.inputs[n] for n in self.order), *self.outputs)
+        lines = [f"  {name}: {argument.description}" for name, argument in zip(named, called, strict=True)]
+        return "\n".join([repr(self), *lines])
+
     def __deepcopy__(self, memo: object) -> Kernel:
         """Itself, as of a function: it is immutable."""
         return self

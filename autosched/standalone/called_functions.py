@@ -109,6 +109,22 @@ def _places(shape, strides, dtype, generator, empty, size):
     """Indices below `size`, different ones as far as there are as many."""
     tensor = empty(shape, strides, dtype=dtype, device=generator.device)
     return tensor.copy_(torch.arange(tensor.numel(), device=generator.device).remainder(size).reshape(shape))'''
+_BOUNDS = '''\
+def _bounds(shape, strides, dtype, generator, empty, size, kind):
+    """Random bounds along the last dimension, in order, of segments of `size` positions.
+
+    `kind`: "ends", with the first position "offsets", or "lengths"; "even" for offsets of equal lengths.
+    """
+    *rows, count = shape
+    ends = torch.randint(0, size + 1, shape, generator=generator, device=generator.device).sort(-1).values
+    ends[..., -1:] = size
+    if kind == "offsets":
+        ends[..., :1] = 0
+    if kind == "lengths":
+        ends = ends.diff(prepend=ends.new_zeros((*rows, 1)))
+    if kind == "even":
+        ends = (torch.arange(count, device=generator.device) * size // max(count - 1, 1)).expand(shape)
+    return empty(shape, strides, dtype=dtype, device=generator.device).copy_(ends)'''
 _READY = '''\
 def _ready(tensor, strides):
     """The tensor, or a copy of it as kernels can read it."""
@@ -146,6 +162,7 @@ CALLED: Mapping[str, str] = {
     "_placed": _PLACED,
     "_prepared": _PREPARED,
     "_once": _ONCE,
+    "_bounds": _BOUNDS,
     "_places": _PLACES,
     "_ready": _READY,
     "_expect": _EXPECT,

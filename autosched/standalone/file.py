@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from autosched.checking.random_inputs import indexed_sizes
+from autosched.checking.random_inputs import indexed_sizes, segmented
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
 from autosched.machine.policies import Policy
@@ -38,6 +38,7 @@ from autosched.standalone.prepared_values import check_texts
 from autosched.standalone.references import reference
 from autosched.standalone.self_test import (
     RANDOM,
+    Cut,
     error_text,
     first_call_text,
     inputs_text,
@@ -162,7 +163,11 @@ def workload_text(tuned: Tuned) -> str:
         entry(function, launched, workload, reserved),
         reference("_reference", workload),
         RANDOM,
-        inputs_text(workload.inputs, indexed_sizes(workload)),
+        inputs_text(
+            workload.inputs,
+            indexed_sizes(workload),
+            bounds={name: Cut(size) for name, size in segmented(workload).items()},
+        ),
         error_text([workload], "in float32"),
         first_call_text(function, worst_text(launched, _compared(len(workload.outputs)))),
         main_text(function, workload.label, tuned_text([tuned], tuned.seconds)),
@@ -185,7 +190,7 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
         whole.entry(launched),
         whole.reference(),
         RANDOM,
-        inputs_text(whole.arguments, whole.sizes(), whole.safe_integers, whole.places()),
+        inputs_text(whole.arguments, whole.sizes(), whole.safe_integers, whole.places(), bounds=whole.bounds()),
         error_text(traced.workloads, "in the function's own types"),
         first_call_text(function, worst_text(launched, whole.compared())),
         main_text(
@@ -227,10 +232,10 @@ def model_text(model: FileModel, found: Mapping[str, Tuned]) -> tuple[str, dict[
         *(text.reference() for text in texts.values()),
         RANDOM,
         *(
-            inputs_text(text.arguments, text.sizes(), text.safe_integers, text.places(), text.suffix)
+            inputs_text(text.arguments, text.sizes(), text.safe_integers, text.places(), text.suffix, text.bounds())
             for text in texts.values()
         ),
-        inputs_text(whole.arguments, whole.sizes(), integers, whole.places()),
+        inputs_text(whole.arguments, whole.sizes(), integers, whole.places(), bounds=whole.bounds()),
         error_text(workloads, "in the function's own types"),
         first_call_text(
             function,

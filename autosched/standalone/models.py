@@ -17,7 +17,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, fx
 
@@ -27,10 +27,14 @@ from autosched.backends.triton.language.scope import python_identifiers
 from autosched.standalone.aten import literal, node_text, structure_text, tuple_text
 from autosched.standalone.launchers import FIRST_CALL, LaidOut, check, function_text
 from autosched.standalone.memory import ModelMemory
+from autosched.standalone.self_test import Cut
 from autosched.standalone.traced_functions import SAVED, TracedText, let_go
 from autosched.tracing import TracedFunction
 from autosched.tracing.capture.result_tree import ResultTree
 from search_spaces import InputError
+
+# A size, or what bounds cut: of several the least counts.
+_Size = TypeVar("_Size", int, Cut)
 
 LOADED = '''\
 def _loaded(state):
@@ -211,8 +215,12 @@ class ModelText:
         """The same of those that are indices by PyTorch alone."""
         return self._of_parts({key: text.places() for key, text in self.texts.items()})
 
-    def _of_parts(self, sizes: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-        found: dict[str, int] = {}
+    def bounds(self) -> dict[str, Cut]:
+        """The arguments that are bounds of segments, and what they cut."""
+        return self._of_parts({key: text.bounds() for key, text in self.texts.items()})
+
+    def _of_parts(self, sizes: Mapping[str, Mapping[str, _Size]]) -> dict[str, _Size]:
+        found: dict[str, _Size] = {}
         for part in self.model.parts:
             if (text := self.texts.get(part.key)) is None:
                 continue

@@ -71,6 +71,10 @@ def _quotient(x, y):
     """Integers divided and cut towards 0; by 0, the dividend."""
     safe = torch.where((y == 0) | (y == -1), 1, y)
     return torch.where(y == -1, -x, torch.div(x, safe, rounding_mode="trunc"))'''
+EXP2_BIASED = '''\
+def _exp2_biased(x):
+    """2^(x - 127) of whole numbers from 0 to 254, and NaN of 255: exponents as bytes."""
+    return torch.where((x >= -0.5) & (x <= 254.5), torch.exp2(x.round() - 127), math.nan)'''
 SCANNED = '''\
 def _scanned(combine, elements, dim, reverse):
     """Every element combined with all before it along a dimension, or all after it: in steps that double."""
@@ -88,6 +92,7 @@ HELPERS: Mapping[str, str] = {
     "_rounded": ROUNDED,
     "_cut": CUT,
     "_quotient": QUOTIENT,
+    "_exp2_biased": EXP2_BIASED,
     "_scanned": SCANNED,
 }
 
@@ -343,6 +348,8 @@ class _Expressions:
             return f"_quotient({', '.join(map(bare, texts))})"
         if operator in ROUNDINGS:
             return f"_rounded({bare(texts[0])}, torch.{ROUNDINGS[operator]})"
+        if operator == "exp2_biased":
+            return f"_exp2_biased({bare(texts[0])})"
         if operator in _CLAMPED or operator in _FUNCTIONS:
             return f"torch.{_NAMES.get(operator, operator)}({', '.join(map(bare, texts))})"
         raise AssertionError(f"no PyTorch for {operator}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 
@@ -189,21 +190,34 @@ def error_text(workloads: Iterable[Workload], usual: str) -> str:
     return _ERROR.format(longest=longest, dots=dots, sums=sums_text, usual=usual)
 
 
+@dataclass(frozen=True, order=True)
+class Cut:
+    """The number of positions that bounds of segments cut, and their kind: see `_bounds`."""
+
+    size: int
+    kind: str = "ends"
+
+
 def inputs_text(
     tensors: Iterable[LaidOut],
     sizes: Mapping[str, int],
     integers: tuple[int, int] | None = None,
     places: Mapping[str, int] | None = None,
     suffix: str = "",
+    bounds: Mapping[str, Cut] | None = None,
 ) -> str:
     """The function of this suffix that draws inputs.
 
     `sizes`: for inputs used as indices, the size of the dimension that they index; `places`: the same of those that
-    may be of different elements only; `integers`: the range of other integers wider than 8 bits.
+    may be of different elements only; `integers`: the range of other integers wider than 8 bits; `bounds`: for those
+    that are bounds of segments, what they cut.
     """
     lines = [f"def _inputs{suffix}(generator, empty):", "    return ["]
     for t in tensors:
         given = [str(t.shape), str(t.effective_strides), f"torch.{t.dtype}", "generator", "empty"]
+        if cut := (bounds or {}).get(t.name):
+            lines.append(f"        _bounds({', '.join(given)}, {cut.size}, {cut.kind!r}),  {comment([t.name], '#')}")
+            continue
         if t.name in (places or {}):
             lines.append(f"        _places({', '.join(given)}, {(places or {})[t.name]}),  {comment([t.name], '#')}")
             continue

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,19 +26,20 @@ from torch import Tensor
 from autosched.backends.printing.quoting import docstring
 from autosched.backends.printing.scope import Identifiers, call
 from autosched.backends.triton.language.scope import python_identifiers
-from autosched.checking.random_inputs import indexed_sizes
+from autosched.checking.random_inputs import SMALL_INTEGERS, indexed_sizes, segmented
 from autosched.standalone.aten import call_text, node_text, structure_text, tuple_text, value_text
 from autosched.standalone.index_arguments import indexed_dimensions
 from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, LauncherKey, call_of, check, function_text
 from autosched.standalone.memory import PLACED, FunctionMemory
 from autosched.standalone.prepared_values import function_of
+from autosched.standalone.self_test import Cut
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.capture.capture import Captured, capture
 from autosched.tracing.capture.result_memory import StridedView
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.values.tensor_reads import MemoryView, memory_view
 from autosched.tracing.values.values import Fallback, Leaf, Prepared, Value
-from search_spaces import InputError
+from search_spaces import InputError, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.strides import dense_strides, same_places, span
 
@@ -295,17 +296,29 @@ class TracedText:
 
     def sizes(self) -> dict[str, int]:
         """The arguments used as indices, and the size of the dimension that they index."""
+        # PyTorch does not check these.
+        return self._least(indexed_sizes) | {
+            self._name(a): 1 for a in self.traced.arguments if a.name in self.traced.on_trust
+        }
+
+    def bounds(self) -> dict[str, Cut]:
+        """The arguments that are bounds of segments, and what they cut."""
+        found = {name: Cut(size) for name, size in self._least(segmented).items()}
+        given = ((a, self.traced.bounds[a.name]) for a in self.traced.arguments if a.name in self.traced.bounds)
+        return found | {self._name(a): Cut(b.size or SMALL_INTEGERS, b.kind) for a, b in given}
+
+    def _least(self, of: Callable[[Workload], Mapping[str, int]]) -> dict[str, int]:
+        """The arguments that kernels use as inputs of a kind, and the smallest size that goes with each."""
         found: dict[str, int] = {}
         for step in self.traced.steps:
             if step.assembled is None:
                 continue
-            known = indexed_sizes(step.assembled.workload)
+            known = of(step.assembled.workload)
             for tensor, view in zip(step.assembled.workload.inputs, step.assembled.inputs, strict=True):
                 if tensor.name in known and isinstance(view.value, Leaf) and view.value.position is not None:
                     name = self._name(view.value)
                     found[name] = min(known[tensor.name], found.get(name, known[tensor.name]))
-        # PyTorch does not check these.
-        return found | {self._name(a): 1 for a in self.traced.arguments if a.name in self.traced.on_trust}
+        return found
 
     def places(self) -> dict[str, int]:
         """The arguments used as indices by PyTorch alone, such as those of a cache, and the size of the dimension."""

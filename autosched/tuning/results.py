@@ -114,7 +114,12 @@ class TuneResult:
         lost = f"lost by the measurer, and not in the log: {self.lost} schedules" if self.lost else None
         machines = [f"lost meanwhile, its schedules went elsewhere: {loss}" for loss in self.losses]
         gain = f"what is left to gain: {self.remaining_gain}" if self.remaining_gain else None
-        return "\n".join([*lines, *self.guidance.lines, *filter(None, (self.disturbed, lost, *machines, gain))])
+        by_histogram = self.best.measurement.by_histogram if self.best else ()
+        each = ", ".join(f"{name} {duration_text(seconds)}" for name, seconds in by_histogram)
+        segments = f"by histogram of segments: {each}" if each else None
+        return "\n".join(
+            [*lines, *self.guidance.lines, *filter(None, (self.disturbed, lost, *machines, segments, gain))]
+        )
 
     def __repr__(self) -> str:
         return f"<TuneResult {self}>"

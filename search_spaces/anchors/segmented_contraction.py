@@ -13,12 +13,15 @@ Grouped GEMM (CUTLASS), ragged dot (JAX), `torch._grouped_mm`; mixtures of exper
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from search_spaces.anchors.contractions.contraction_kernels import lower
 from search_spaces.anchors.contractions.dot_knobs import decisions
 from search_spaces.anchors.contractions.long_segments import LongSegments, long_segments
+from search_spaces.anchors.contractions.packed.cache_tiles import cache_decisions, cache_starts, row_tiles
+from search_spaces.anchors.contractions.packed.packed_program import packed_program
+from search_spaces.anchors.contractions.packed.packed_segments import with_segments, with_segments_of_sums
 from search_spaces.anchors.contractions.rules.dot_rules import DECIDED_FIRST, dot_rules
 from search_spaces.anchors.contractions.starting.contraction_starts import starts
 from search_spaces.anchors.contractions.work_items import with_work_items
@@ -33,7 +36,9 @@ from search_spaces.schedules.knobs import KnobValue, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.sketch import Sketch
+from search_spaces.structure.contraction import Contraction
 from search_spaces.structure.segmented import Segmented, segmented
+from search_spaces.structure.segmented_sums import SegmentedSum, segmented_sum
 from search_spaces.workloads.workload import Workload
 
 # Values of decisions that work items allow, by name.
@@ -53,12 +58,50 @@ _FEW_ROWS = 32
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
-    """One sketch for products of rows that data cuts into segments, on a GPU."""
-    if target.kind != "gpu":
-        raise UnmatchedError("a CPU gathers the matrix of every row")
+    """One sketch for products of axes that data cuts into segments; of reduced ones on a CPU only."""
     found = segmented(workload)
-    if found is None:
-        raise UnmatchedError("no product has rows that are cut into segments by data, with a matrix for each")
+    if found is not None:
+        return (_on_a_gpu(found, target, offers) if target.kind == "gpu" else _rows_on_a_cpu(found, target),)
+    if target.kind == "cpu" and (sums := segmented_sum(workload)):
+        return (_sums_on_a_cpu(sums, target),)
+    raise UnmatchedError("no product has rows that are cut into segments by data, with a matrix for each")
+
+
+def _rows_on_a_cpu(found: Segmented, target: Target) -> Sketch:
+    """The packed product of one segment in a loop over all."""
+    form = found.form if found.cut == "m" else found.form.exchanged
+
+    def lowered(values: Values) -> TileProgram:
+        block = row_tiles(form, values)[0] * values.tiling("register")[0]
+        return with_segments(packed_program(form.workload, form, target, values), found, block)
+
+    return _packed(form, target, lowered)
+
+
+def _sums_on_a_cpu(found: SegmentedSum, target: Target) -> Sketch:
+    """The packed product over all of k, with the bounds of each segment."""
+    found = replace(found, form=found.form.row_major)
+
+    def lowered(values: Values) -> TileProgram:
+        program = packed_program(found.form.workload, found.form, target, values)
+        return with_segments_of_sums(program, found, values.tiling("k")[1])
+
+    return _packed(found.form, target, lowered)
+
+
+def _packed(form: Contraction, target: Target, lowered: Callable[[Values], TileProgram]) -> Sketch:
+    """The sketch of a packed product.
+
+    Raises:
+        UnmatchedError: register tiles do not multiply its operands.
+    """
+    if not form.is_packed:
+        raise UnmatchedError("a CPU packs tiles of one product of two tensors that are read at plain axes")
+    applied = cache_decisions(form, target)
+    return derived(Anchor("segmented_contraction", lowered, starts=cache_starts(form, target, applied)), applied)
+
+
+def _on_a_gpu(found: Segmented, target: Target, offers: Offers) -> Sketch:
     longs = long_segments(found, target, lambda of: _of_one(of, target, offers, {**_ALLOWED, "specialize": (NONE,)}))
     allowed = _ALLOWED if offers.places else {**_ALLOWED, "specialize": (NONE,)}
     more = (work_items(), long_tiles(tuple(longs)))
@@ -68,7 +111,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     )
     sketch = _of_one(found, target, offers, allowed, more, rules)
     seeds = tuple(v for start in sketch.seeds for v in _begun(_listed(start), found, tuple(longs)))
-    return (replace(sketch, lower=_Lowering(found, sketch, longs), seeds=seeds),)
+    return replace(sketch, lower=_Lowering(found, sketch, longs), seeds=seeds)
 
 
 def _of_one(
@@ -112,12 +155,16 @@ def _listed(start: Values) -> Values:
 
 
 def _begun(start: Values, of: Segmented, longs: tuple[int, ...]) -> Iterator[Values]:
-    """The start; and if segments have few rows each, the same with the long ones apart.
+    """The start; if segments have few rows each, the same with the long ones apart, or with a tile of all rows.
 
-    Its programs are persistent, so that they end behind the last item: there are few where long segments have the rows.
+    Programs with long ones apart are persistent, so that they end behind the last item: there are few where long
+    segments have the rows. A tile of all rows reads the matrix once if they are in one segment.
     """
     yield start
-    few = of.form.extents[of.form.cuts[0]] <= _FEW_ROWS * of.segment.size and start["grid"] == ONE_TILE
+    rows = of.form.extents[of.form.cuts[0]]
+    if start.tile(of.cut) < rows <= _FEW_ROWS:
+        yield Values({**start, of.cut: (1, 1 << (rows - 1).bit_length())})
+    few = rows <= _FEW_ROWS * of.segment.size and start["grid"] == ONE_TILE
     if few and (longer := [size for size in longs if size >= 2 * start.tile(of.cut)]):
         yield Values({**start, "grid": PERSISTENT, "per_sm": 2, "long": longer[-1]})
 

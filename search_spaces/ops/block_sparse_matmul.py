@@ -19,6 +19,7 @@ def block_sparse_matmul(
     block: int = 128,
     dtype: str = "bfloat16",
     index_dtype: str = "int32",
+    histogram: str = "",
 ) -> Workload:
     """out = A @ B[k, n], A[m, k] having so many `blocks` of `block` x `block` elements that are not zero.
 
@@ -26,7 +27,7 @@ def block_sparse_matmul(
     shape (m / block + 1,): the blocks of row r of blocks are those from crow_indices[r] to below crow_indices[r + 1];
     col_indices of shape (blocks,), the columns of blocks, from 0 to below k / block; and b. The output has the shape
     (m / block, block, n), which are the elements of (m, n) in order. Accumulated in float32 and rounded once. With
-    block=1 A is a matrix in CSR.
+    block=1 A is a matrix in CSR. `histogram`: of the blocks of a row, as of `grouped_matmul` that cuts k.
 
     Raises:
         InputError: a size or type is not allowed, or blocks do not divide the matrix.
@@ -38,7 +39,7 @@ def block_sparse_matmul(
     if m % block or k % block:
         raise InputError(f"block={block} does not divide m={m} and k={k}")
     rows = m // block
-    check_bounds(rows, index_dtype)
+    check_bounds("rows of blocks", rows, index_dtype)
     r, i, column = Axis("r", rows), Axis("i", block), Axis("n", n)
     e, j = Axis("e", blocks), Axis("j", block)
     first = ex.mul(ex.call("to_integer", Access("col_indices", (axis_index("e"),))), Integer(block))
@@ -52,7 +53,7 @@ def block_sparse_matmul(
         name="block_sparse_matmul",
         inputs=(
             Tensor("values", (blocks, block, block), dtype),
-            Tensor("crow_indices", (rows + 1,), index_dtype),
+            Tensor("crow_indices", (rows + 1,), index_dtype, histogram=histogram),
             Tensor("col_indices", (blocks,), index_dtype),
             Tensor("b", (k, n), dtype),
         ),
@@ -65,5 +66,6 @@ def block_sparse_matmul(
             ("block", block),
             ("dtype", dtype),
             ("index_dtype", index_dtype),
+            ("histogram", histogram),
         ),
     )

@@ -35,15 +35,15 @@ def grouped_matmul(
 
     `ragged`: "m" as above; "k" cuts the k of A[m, k] and B[k, n] instead, and out[g, m, n] is the product within each
     group. `layout`: how A and the matrices of B are stored, "n" as written above, "t" transposed. `histogram`:
-    the groups' sizes that it is timed with, by uniformly drawn ends ("uniform", the default), "skewed", where a few
-    groups have most rows, or "one_hot", where one has all.
+    the groups' sizes that it is timed with: "uniform", by uniformly drawn ends, "skewed", where a few groups have most
+    rows, or "one_hot", where one has all; by default all of these, for rows, or the first two, for k.
 
     Raises:
         InputError: a size, type or layout is not allowed.
     """
     for name, size in (("m", m), ("n", n), ("k", k)):
         check_shape(name, (size,))
-    check_bounds(groups, index_dtype)
+    check_bounds("groups", groups, index_dtype)
     if dtype not in OPERANDS:
         raise unknown_name("dtype", str(dtype), OPERANDS)
     if layout not in LAYOUTS:
@@ -76,9 +76,9 @@ def grouped_matmul(
     )
 
 
-def check_bounds(segments: int, index_dtype: str) -> None:
-    """Raise InputError unless there may be so many segments, with bounds of this type."""
-    check_shape("segments", (segments,))
+def check_bounds(name: str, segments: int, index_dtype: str) -> None:
+    """Raise InputError unless there may be so many segments, which are called so, with bounds of this type."""
+    check_shape(name, (segments,))
     if index_dtype not in INDICES:
         raise unknown_name("index_dtype", str(index_dtype), INDICES)
 

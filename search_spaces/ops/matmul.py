@@ -52,6 +52,7 @@ def matmul(
     group: int | None = None,
     zero_points: bool = False,
     block: int | None = None,
+    scale_dtype: str | None = None,
 ) -> Workload:
     """out[m, n] = epilogue(A[m, k] @ B[k, n]), accumulated in float32 (int8 in int32) and rounded once.
 
@@ -84,6 +85,9 @@ def matmul(
     shape (m, k / group) and (k / group, n / block), transposed as it is. With a `block` above 1 out is of shape
     (m, n / block, block).
 
+    `scale_dtype`: "float8_e8m0fnu" for scales that are powers of two, 2^(e - 127) as bytes (uint8) e, 255 being no
+    number. MXFP8 has them, in groups of 32.
+
     Raises:
         InputError: a size, type, layout, stride or epilogue is not allowed; or a group does not divide k, a block n.
     """
@@ -92,7 +96,7 @@ def matmul(
         raise InputError(f"unknown constant operand {constant!r} (allowed: {', '.join(filter(None, CONSTANTS))})")
     element = "float32" if dtype == "tf32" else dtype
     made = output_dtype(element, out_dtype, epilogue)
-    check_narrow(dtype, b_dtype, group, zero_points, block, fast_accum)
+    check_narrow(dtype, b_dtype, group, zero_points, block, scale_dtype, fast_accum)
     groups, columns = Groups(k, group, 2 if b_dtype == "int4" else 1), Columns(n, block or 1)
     outer: Dimensions = () if batch is None else ((axis_index("b"), batch),)
     rows = (axis_index("m"), m)
@@ -106,10 +110,10 @@ def matmul(
     b = _operand(Tensor("b", _shape(of_b), held, _strides("b", of_b, ldb, stride_b), constant == "b"), of_b)
     scales = stored(1, (*groups.along_scales, columns.along_scales))
     if b_dtype:
-        b = narrow_weights(b, b_dtype, element, zero_points, scales)
+        b = narrow_weights(b, b_dtype, element, zero_points, scales, scale_dtype or element)
     elif group:
-        a = a.combined("mul", "a_scale", "float32", stored(0, (rows, *groups.along_scales)))
-        b = b.combined("mul", "b_scale", "float32", scales)
+        a = a.combined("mul", "a_scale", scale_dtype or "float32", stored(0, (rows, *groups.along_scales)))
+        b = b.combined("mul", "b_scale", scale_dtype or "float32", scales)
     batched = () if batch is None else (Axis("b", batch),)
     axes = (*batched, Axis("m", m), *columns.axes)
     of_out = (*outer, rows, (columns.index, n))
@@ -135,6 +139,7 @@ def matmul(
         ("group", group),
         ("zero_points", zero_points or None),
         ("block", block),
+        ("scale_dtype", scale_dtype),
     )
     return Workload(
         name="matmul",

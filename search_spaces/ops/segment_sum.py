@@ -21,13 +21,13 @@ def segment_sum(
     """out[g, c] = sum over t of x[t, c] with offsets[g] <= t < offsets[g + 1], in float32.
 
     Inputs x of shape (rows, columns) and offsets of shape (segments + 1,), which are sorted; rows of no segment are
-    left out. `histogram`: as of `grouped_matmul`.
+    left out. `histogram`: as of `grouped_matmul` that cuts k.
 
     Raises:
         InputError: a size or type is not allowed.
     """
     check_float(dtype)
-    check_bounds(segments, index_dtype)
+    check_bounds("segments", segments, index_dtype)
     g, t, c = Axis("g", segments), Axis("t", rows), Axis("c", columns)
     x = where_in_segment("offsets", "g", "t", Access("x", (axis_index("t"), axis_index("c"))))
     return Workload(

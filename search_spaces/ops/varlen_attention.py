@@ -21,20 +21,24 @@ def varlen_attention(
     causal: bool = False,
     dtype: str = "bfloat16",
     index_dtype: str = "int32",
+    histogram: str = "",
 ) -> Workload:
     """out[t, h] = softmax over u of q[t, h] . k[u, h] / sqrt(size), times v[u, h]; u in the sequence of t.
 
     Inputs in order: q, k and v of shape (rows, heads, size), and offsets of shape (sequences + 1,), sorted from 0 on:
     sequence s has the rows from offsets[s] to below offsets[s + 1], as in `torch.nn.attention.varlen.varlen_attn`.
     Rows behind the last sequence are 0. `causal`: no row reads a later one. Scores are float32,
-    probabilities of the type of v.
+    probabilities of the type of v. `histogram`: of sequences' lengths, as of `grouped_matmul` that cuts k.
+
+    CPUs have a kernel of it for rows and sizes that are whole vectors, rows in equal parts of at least 16. What is
+    traced of other sizes has several kernels.
 
     Raises:
         InputError: a size or type is not allowed.
     """
     for name, extent in (("rows", rows), ("heads", heads), ("size", size)):
         check_shape(name, (extent,))
-    check_bounds(sequences, index_dtype)
+    check_bounds("sequences", sequences, index_dtype)
     if dtype not in OPERANDS:
         raise unknown_name("dtype", str(dtype), OPERANDS)
     t, h, d = Axis("t", rows), Axis("h", heads), Axis("d", size)
@@ -54,7 +58,7 @@ def varlen_attention(
     tensors = tuple(Tensor(name, (rows, heads, size), dtype) for name in "qkv")
     return Workload(
         name="varlen_attention",
-        inputs=(*tensors, Tensor("offsets", (sequences + 1,), index_dtype)),
+        inputs=(*tensors, Tensor("offsets", (sequences + 1,), index_dtype, histogram=histogram)),
         stages=(
             Stage("scores", (h, t, u), ex.mul(q, key), Reduction("sum", (k,))),
             Stage("top", (t, h), masked, Reduction("max", over_u)),
@@ -69,6 +73,7 @@ def varlen_attention(
             ("causal", causal),
             ("dtype", dtype),
             ("index_dtype", index_dtype),
+            ("histogram", histogram),
         ),
     )
 

@@ -91,6 +91,8 @@ class Dot:
     come the axes that all three have, a batch of independent products. `unroll`: reduction steps per iteration of the
     innermost loop; `prefetch_b`: prefetch distance in rows of `b`, each as long as the tile is wide: the next steps of
     a packed operand, the next panels of one that is read in place (both CPU). `precision`: see `workload.Workload`.
+    `from_memory`: every lane multiplies what it loaded, the positions along `axis` in an order that suits memory; the
+    batch is divided among warps (GPU).
     """
 
     dst: Tile
@@ -100,6 +102,7 @@ class Dot:
     precision: Literal["ieee", "tf32", "fast"] = "ieee"
     unroll: int = 1
     prefetch_b: int = 0
+    from_memory: bool = False
 
 
 # Element types of comparisons.

@@ -49,6 +49,7 @@ class Slice:
     instead of a fill value, so that no load needs a mask; only for unused elements. `step`: distance between positions,
     possibly negative, or 0. `skew`: shifts all of them back. `before`: other positions under conditions, of which the
     first that holds applies, as for padding by reflection. `flat`: the axis runs along other dimensions as well.
+    `bound`: positions outside of it count as outside of the buffer, where they are multiplied (CPU).
     """
 
     start: Affine
@@ -59,6 +60,7 @@ class Slice:
     skew: Skew | None = None
     before: tuple[Before, ...] = ()
     flat: Flat | None = None
+    bound: Bound | None = None
 
     def __post_init__(self) -> None:
         assert (self.extent is None) == (not self.axis), f"an extent of {self.extent} along {self.axis or 'no axis'}"
@@ -71,7 +73,8 @@ class Slice:
         step = "" if self.step == 1 else f" step {self.step}"
         back = f" - {self.skew}" if self.skew else ""
         flat = f" of ({self.axis} from {self.flat.start}) {self.flat.text('//')}" if self.flat else ""
-        return f"{first}{self.start}{back} : +{self.extent}{step}{flat}{clamped}"
+        end = f" while {self.bound.start} < {self.bound.size}" if self.bound else ""
+        return f"{first}{self.start}{back} : +{self.extent}{step}{flat}{clamped}{end}"
 
     @property
     def is_constant(self) -> bool:

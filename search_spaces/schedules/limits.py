@@ -55,7 +55,7 @@ class Offers:
     Larger values permit fewer. `dot_registers`: registers of a dot besides its accumulators, of those that a thread is
     launched with, if that is known; `waits`: the operands of every dot stay in shared memory until they are multiplied;
     `kept_registers`: the least registers of a thread of a kernel without a producer, besides accumulators and computed
-    operands.
+    operands; `streams`: lanes multiply what they loaded (`Dot.from_memory`).
     """
 
     tiles: tuple[int, ...] = ()
@@ -70,7 +70,9 @@ class Offers:
     batches: bool = True
     joins: bool = True
     places: bool = True
+    merges: bool = False
     kept_registers: int = 0
+    streams: bool = False
     words: frozenset[str] = USUAL_WORDS
 
     @property
@@ -126,7 +128,9 @@ class Offers:
             self.batches or other.batches,
             self.joins or other.joins,
             self.places or other.places,
+            self.merges or other.merges,
             min(self.kept_registers, other.kept_registers),
+            self.streams or other.streams,
             self.words | other.words,
         )
 

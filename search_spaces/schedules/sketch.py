@@ -67,13 +67,19 @@ class Sketch:
         """The first rule that the values break: of a backend, or of the one that can make most."""
         return self.decisions(backend).why_broken(values)
 
-    def beside(self, lesser: Mapping[str, Sketch]) -> Sketch:
-        """The sketch for several backends, some of which can make less: those by name, each with its own sketch."""
+    def beside(self, lesser: Mapping[str, Sketch | None]) -> Sketch:
+        """The sketch for several backends, some of which can make less: those by name, each with its own sketch.
+
+        A backend without one makes no kernel of it.
+        """
         rules = {
             name: (*_only(name, sketch.knobs, self.knobs), *word_rules(sketch.words, sketch.knobs), *sketch.rules)
+            if sketch
+            else (_none(name, self),)
             for name, sketch in lesser.items()
         }
-        return replace(self, rules_of=rules, words_of={name: sketch.words for name, sketch in lesser.items()})
+        words = {name: sketch.words for name, sketch in lesser.items() if sketch}
+        return replace(self, rules_of=rules, words_of=words)
 
     def completed(self, values: Values) -> Values:
         """The values of a record, in the order of the knobs; knobs newer than the record get their former values."""
@@ -88,6 +94,12 @@ class Sketch:
         """True if the knobs have the values of a start, or a depth below its own."""
         fixed = (k for k in self.knobs if k.name != self.depth_knob)
         return all(start[k.name] in k.values for k in fixed) and bool(self.depths(start) or not self.depth_knob)
+
+
+def _none(backend: str, sketch: Sketch) -> Rule:
+    """A rule that no schedule of a sketch keeps."""
+    why = f"backend {backend!r} has no kernels of {sketch.name}"
+    return Rule((sketch.knobs[0].name,), lambda values: why)
 
 
 def _only(backend: str, few: Sequence[Knob], many: Sequence[Knob]) -> Iterator[Rule]:

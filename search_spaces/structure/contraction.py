@@ -209,8 +209,11 @@ class Contraction:
     @property
     def row_major(self) -> Contraction:
         """The contraction with rows and columns exchanged, unless outputs have m before n already."""
-        if self.is_row_major:
-            return self
+        return self if self.is_row_major else self.exchanged
+
+    @property
+    def exchanged(self) -> Contraction:
+        """The contraction with rows and columns exchanged."""
         dots = tuple(d.swapped for d in self.dots)
         return replace(self, rows=self.columns, columns=self.rows, m=self.n, n=self.m, dots=dots)
 

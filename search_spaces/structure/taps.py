@@ -32,7 +32,7 @@ def with_taps(workload: Workload, least: int = _MIN_CHANNELS) -> Workload:
         channels = _channels(workload, axis, least)
         if channels:
             tap = Axis(names.fresh(f"{axis.name}_tap"), axis.extent // channels)
-            workload = _split(workload, tap, Axis(axis.name, channels))
+            workload = with_axis_split(workload, tap, Axis(axis.name, channels))
     return workload
 
 
@@ -68,7 +68,7 @@ def _is_value(workload: Workload, axis: Axis) -> bool:
     return any(axis.name in variables(e) for e in parts)
 
 
-def _split(workload: Workload, tap: Axis, channel: Axis) -> Workload:
+def with_axis_split(workload: Workload, tap: Axis, channel: Axis) -> Workload:
     """The workload with positions of the axis as taps and channels, in all indices too."""
     dimensions = {a.tensor: n for a in _read(workload) for n, i in enumerate(a.index) if i.step(channel.name)}
 

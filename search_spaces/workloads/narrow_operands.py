@@ -3,6 +3,7 @@
     weights    (b[k, n] - zero[k / group, n]) * scale[k / group, n], rounded to the type of A
     int4       two in a byte, neighbours along k, the first in the lower bits: (byte >> 4 (k mod 2)) & 15
     blocks     a[m, k] * a_scale[m, k / group] and b[k, n] * b_scale[k / group, n / block]
+    exponents  scales that are powers of two, a byte each
 
 Groups, bytes and blocks are axes, so that indices stay affine. (Frantar et al., "GPTQ", 2022, has groups of weights;
 DeepSeek-V3 Technical Report, 2024, section 3.3.2, blocks of both operands.)
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from search_spaces.errors import InputError, unknown_name
 from search_spaces.workloads.dtypes import FLOAT8, is_float
+from search_spaces.workloads.exponents import BYTES, EXPONENTS, power
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Integer, Literal, Position
@@ -31,7 +33,13 @@ Dimensions = tuple[tuple[Affine, int], ...]
 
 
 def check_narrow(
-    dtype: str, b_dtype: str | None, group: int | None, zero_points: bool, block: int | None, fast_accum: bool
+    dtype: str,
+    b_dtype: str | None,
+    group: int | None,
+    zero_points: bool,
+    block: int | None,
+    scale_dtype: str | None,
+    fast_accum: bool,
 ) -> None:
     """Raise InputError unless these arguments of `ops.matmul` go together."""
     if fast_accum and group is not None:
@@ -49,6 +57,11 @@ def check_narrow(
         raise InputError(f"zero_points of {b_dtype}; they are for int4 and int8 weights")
     if block is not None and (b_dtype is not None or group is None):
         raise InputError(f"block={block} without scales of both operands; expected 8-bit floats and a group")
+    if scale_dtype is not None:
+        if scale_dtype != EXPONENTS:
+            raise unknown_name("scale_dtype", str(scale_dtype), (EXPONENTS,))
+        if b_dtype is None and group is None:
+            raise InputError(f"scale_dtype={scale_dtype} without scales; they are of b_dtype, or of a group")
 
 
 @dataclass(frozen=True)
@@ -141,17 +154,19 @@ class Operand:
     element: Expression
 
     def combined(self, operator: str, name: str, dtype: str, dimensions: Dimensions) -> Operand:
-        """The operand and one more tensor, whose elements are combined."""
-        made = Tensor(name, tuple(size for _, size in dimensions), dtype, constant=self.tensors[0].constant)
-        other = Access(name, tuple(index for index, _ in dimensions))
-        return Operand((*self.tensors, made), ex.call(operator, self.element, other))
+        """The operand and one more tensor, whose elements are combined. `dtype` may be that of exponents."""
+        powers, shape = dtype == EXPONENTS, tuple(size for _, size in dimensions)
+        made = Tensor(name, shape, BYTES if powers else dtype, constant=self.tensors[0].constant)
+        read = Access(name, tuple(index for index, _ in dimensions))
+        return Operand((*self.tensors, made), ex.call(operator, self.element, power(read) if powers else read))
 
 
-def narrow_weights(stored: Operand, weights: str, activations: str, zero_points: bool, scales: Dimensions) -> Operand:
+def narrow_weights(
+    stored: Operand, weights: str, activations: str, zero_points: bool, scales: Dimensions, scale_dtype: str
+) -> Operand:
     """Weights as stored, as an operand of the activations' type, to which they are rounded.
 
-    Of its tensors, zero points, if there are any, are of the type in which weights are stored, scales of that of the
-    activations.
+    Of its tensors, zero points, if there are any, are of the type in which weights are stored.
     """
     made = stored
     if weights == "int4":
@@ -162,5 +177,5 @@ def narrow_weights(stored: Operand, weights: str, activations: str, zero_points:
         made = made.combined("sub", "zero", STORED[weights], scales)
     elif weights == "int4":
         made = replace(made, element=ex.sub(made.element, Literal(_MIDDLE)))
-    made = made.combined("mul", "scale", activations, scales)
+    made = made.combined("mul", "scale", scale_dtype, scales)
     return made if activations == "float32" else replace(made, element=ex.call(f"round_{activations}", made.element))

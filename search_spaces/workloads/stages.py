@@ -40,8 +40,8 @@ class Axis:
     extent: int
 
 
-# Distributions of the positions of an axis over its segments, with which a workload is timed: by ends drawn uniformly;
-# most in a few segments; all in one.
+# Distributions of the positions of an axis over its segments, with which a workload may be timed: by ends drawn
+# uniformly; most in a few segments; all in one.
 HISTOGRAMS = ("uniform", "skewed", "one_hot")
 
 
@@ -52,7 +52,7 @@ class Tensor:
     A stride of 0 places a whole dimension in the same memory: one matrix shared by a batch. Otherwise no two elements
     may share memory. Strides implied by the shape become None, so that equal layouts are equal tensors. The values of a
     `constant` are the same at every call, as those of weights are: a kernel may store them in another layout once.
-    `histogram`: for the ends of segments, the distribution that they are timed with; "uniform" becomes "".
+    `histogram`: for the ends of segments, the one distribution that they are timed with; "": several of them.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Tensor:
             object.__setattr__(self, "strides", declared_strides(self.shape, self.strides))
 
     def _check_histogram(self) -> None:
-        """Complete the histogram; raise InputError if there is none of that name, or these are no ends of segments."""
+        """Raise InputError if there is no histogram of that name, or these are no ends of segments."""
         if not self.histogram:
             return
         if self.histogram not in HISTOGRAMS:
@@ -79,8 +79,6 @@ class Tensor:
         if len(self.shape) != 1 or not is_integer(self.dtype):
             what = f"{self.name}{list(self.shape)} {self.dtype}"
             raise InputError(f"histogram={self.histogram!r} of {what}; expected the ends of segments, 1-D integers")
-        if self.histogram == HISTOGRAMS[0]:
-            object.__setattr__(self, "histogram", "")
 
     @cached_property
     def effective_strides(self) -> tuple[int, ...]:

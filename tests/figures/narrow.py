@@ -5,9 +5,9 @@ python tests/figures/narrow.py --only "int4.* m=1 " --trials 100 --seconds 40
 python tests/figures/narrow.py --small                              tiny sizes and few trials, on any device
 
 Every kernel is tuned first, by so many trials or seconds. A row has medians of the rounds: ours; the part of it that
-moving the product's bytes takes at the target's bandwidth, or at `--terabytes` a second; PyTorch's product in bfloat16;
-its operator for the narrow one; and the dequantised product by torch.compile. What failed, or computed something else,
-is said below the table.
+moving the product's bytes takes at the target's bandwidth, or at `--terabytes` a second; a copy that moves as many
+bytes; PyTorch's product in bfloat16; its operator for the narrow one; and the dequantised product by torch.compile.
+What failed, or computed something else, is said below the table.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ ROWS = (1, 16, 64, 2048)
 SMALL_SHAPES, SMALL_ROWS = ((128, 256),), (1, 32)
 GROUP = 128
 ROUNDS, SMALL_ROUNDS = 60, 3
-HEAD = ("product", "ours", "bytes", "bfloat16", "PyTorch's", "compiled", "bfloat16 / ours", "PyTorch's / ours")
+WAYS = ("copy", "bfloat16", "PyTorch's", "compiled")
+COMPARED = WAYS[:3]
+HEAD = ("product", "ours", "bytes", *WAYS, *(f"{way} / ours" for way in COMPARED))
+# Ways of which no result is compared.
+OTHERS = ("copy", "bfloat16")
 # Results may differ by so much of the largest one: operands are rounded to 8 bits at least.
 APART = 0.05
 
@@ -118,6 +122,12 @@ def in_bfloat16(workload: Workload, inputs: Sequence[Tensor]) -> Run:
     return partial(torch.mm, a, b.T, out=out)
 
 
+def copied(workload: Workload, inputs: Sequence[Tensor]) -> Run:
+    """A copy of half of the product's bytes, which are read and written: the bandwidth that is there for so many."""
+    source, out = (torch.ones(int(workload.min_bytes) // 2, dtype=torch.uint8, device=inputs[0].device) for _ in "ab")
+    return partial(out.copy_, source)
+
+
 def dequantised(workload: Workload, inputs: Sequence[Tensor]) -> Run:
     known = baseline(workload)
     assert known is not None
@@ -139,8 +149,8 @@ class Row:
         ours = self.seconds.get("ours")
         times = {name: duration_text(s) for name, s in self.seconds.items()}
         part = f"{self.workload.min_bytes / bytes_per_s / ours:.0%}" if ours else ""
-        ratios = [f"{self.seconds[c] / ours:.2f}" if ours and c in self.seconds else "" for c in HEAD[3:5]]
-        shown = [times.get(c, "failed" if c in self.tried else "") for c in HEAD[3:6]]
+        ratios = [f"{self.seconds[c] / ours:.2f}" if ours and c in self.seconds else "" for c in COMPARED]
+        shown = [times.get(c, "failed" if c in self.tried else "") for c in WAYS]
         return (self.name, times.get("ours", "failed"), part, *shown, *ratios)
 
 
@@ -159,6 +169,7 @@ def measured(kind: Kind, shape: tuple[int, int, int], given: argparse.Namespace,
 
     ways: Mapping[str, Callable[[], Run]] = {
         "ours": tuned,
+        "copy": partial(copied, workload, inputs),
         "bfloat16": partial(in_bfloat16, workload, inputs),
         "compiled": partial(dequantised, workload, inputs),
         **({"PyTorch's": partial(kind.operator, inputs)} if kind.operator else {}),
@@ -182,13 +193,13 @@ def measured(kind: Kind, shape: tuple[int, int, int], given: argparse.Namespace,
 
 
 def disagreeing(results: Mapping[str, Tensor]) -> Iterator[str]:
-    """What computed something else than ours; the product in bfloat16 has operands of its own."""
+    """What computed something else than ours, of those that have its operands."""
     if "ours" not in results:
         return
     ours = results["ours"].double().flatten()
-    for way, made in results.items():
+    for way, made in ((way, x) for way, x in results.items() if way not in OTHERS):
         apart = float((made.double().flatten() - ours).abs().max() / ours.abs().max())
-        if way != "bfloat16" and not apart <= APART:
+        if not apart <= APART:
             yield f"{way} differs from ours by {apart:.2g} of the largest result"
 
 

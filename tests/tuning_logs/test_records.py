@@ -52,6 +52,7 @@ successes = st.builds(
     library=st.none() | alternatives,
     rival=st.none() | alternatives,
     cuts=st.lists(alternatives, max_size=3).map(tuple),
+    by_histogram=st.dictionaries(names, latencies, max_size=3).map(lambda d: tuple(d.items())),
 )
 failures = st.builds(
     Measurement, st.sampled_from([s for s in STATUSES if s != "ok"]), st.just(()), st.text(max_size=40)

@@ -31,6 +31,7 @@ class CudaLimits:
             joins=False,
             places=False,
             kept_registers=KEPT_REGISTERS,
+            streams=copied,
             words=frozenset({HALO} if copied else ()),
         )
 

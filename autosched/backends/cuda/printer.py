@@ -153,7 +153,7 @@ class KernelPrinter:
         self._scans = Scans(self.tiles, self.positions, self.shared, self.warps)
         self._arithmetic = Arithmetic(self.tiles, self.positions, self.exchange, self.folds)
         self._rearranging = Rearranging(self.tiles, self.positions, self.exchange)
-        self._memory = MemoryPrinter(
+        self.memory = MemoryPrinter(
             program,
             self.parameters,
             _written(kernel),
@@ -227,9 +227,9 @@ class KernelPrinter:
         match statement:
             case Load():
                 if not self.products.load(statement, self):
-                    self._memory.load(statement)
+                    self.memory.load(statement)
             case Gather():
-                self._memory.gather(statement)
+                self.memory.gather(statement)
             case Position():
                 self._arithmetic.position(statement)
             case View():
@@ -258,7 +258,7 @@ class KernelPrinter:
                 if not self.products.load(statement, self):
                     self._rearranging.put_together(statement)
             case Store():
-                self._memory.store(statement)
+                self.memory.store(statement)
             case Prefetch():
                 pass  # A GPU hides the latency of stores by itself.
             case For():
@@ -323,7 +323,7 @@ class KernelPrinter:
 
     def loads_ahead(self, s: For) -> LoadsAhead | None:
         """The loads of a loop that threads issue ahead for themselves; None if there are none."""
-        ahead = LoadsAhead(s, self._memory, self.shared, self.features.copy_bytes) if self.features.copy_bytes else None
+        ahead = LoadsAhead(s, self.memory, self.shared, self.features.copy_bytes) if self.features.copy_bytes else None
         return ahead if ahead is not None and ahead.loads else None
 
     def _for_with_loads_ahead(self, s: For, turns: Iterations, ahead: LoadsAhead) -> None:

@@ -31,6 +31,7 @@ from search_spaces.devices.target import Target
 from search_spaces.programs.addressing import address
 from search_spaces.programs.statements import (
     Dot,
+    Fill,
     For,
     If,
     Load,
@@ -59,6 +60,8 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
         threads = kernel.launch.num_warps * WARP
         largest = max([t.elements for s in statements(kernel.body) for t in produced(s)], default=0)
         return Resources(0, _ROW_OVERHEAD + largest // threads, threads)
+    if multiplies_what_lanes_loaded(kernel):
+        return _without_stages(kernel)
     dots = Dots(program, kernel, target.features)
     return _Needs(KernelPrinter(program, kernel, target.features, dots), dots.operands).all()
 
@@ -78,6 +81,21 @@ def why_too_large(need: Resources, kernel: Kernel, target: Target) -> str | None
 
 def has_dots(kernel: Kernel) -> bool:
     return any(isinstance(s, Dot) for s in statements(kernel.body))
+
+
+def multiplies_what_lanes_loaded(kernel: Kernel) -> bool:
+    return any(isinstance(s, Dot) and s.from_memory for s in statements(kernel.body))
+
+
+def _without_stages(kernel: Kernel) -> Resources:
+    """The needs of dots from registers: sums, and what is loaded, twice if it is loaded ahead; the warps' sums."""
+    threads = kernel.launch.num_warps * WARP
+    body = [*statements(kernel.body)]
+    loads = [(s, loop) for loop in body if isinstance(loop, For) for s in loop.body if isinstance(s, Load)]
+    words = sum(s.dst.bytes // (4 * threads) * (2 if loop.pipeline_stages > 1 else 1) for s, loop in loads)
+    sums = {s.dst.name: s.dst.elements // threads for s in body if isinstance(s, Fill | Dot)}
+    shared = max(s.dst.bytes * kernel.launch.num_warps for s in body if isinstance(s, Reduce))
+    return Resources(shared, KEPT_REGISTERS + sum(sums.values()) + words, threads)
 
 
 @dataclass(frozen=True)

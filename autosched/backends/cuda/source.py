@@ -7,19 +7,19 @@ from functools import lru_cache
 
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.printer import Dots
+from autosched.backends.cuda.dots.register_dots import RegisterDots
 from autosched.backends.cuda.hopper.printer import HopperPrinter
 from autosched.backends.cuda.language import operators, types
 from autosched.backends.cuda.memory import functions
 from autosched.backends.cuda.printer import KernelPrinter, Products, function_name
-from autosched.backends.cuda.resources import has_dots
+from autosched.backends.cuda.resources import has_dots, multiplies_what_lanes_loaded
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.gpu.warps import why_no_groups
-from autosched.backends.printing import quoting
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
+from autosched.backends.printing.head import head_comment
 from search_spaces import Target, TileProgram
 from search_spaces.devices.features import Features
 from search_spaces.programs.statements import Map, Reduce, Scan, Store, produced, statements
-from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.workloads.dtypes import DTYPES
 
@@ -30,7 +30,7 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
     Raises:
         CompileError: a statement cannot be expressed; the message names it.
     """
-    said = quoting.comment([*comment.splitlines(), "", *to_text(program).split("\n")], "//")
+    said = head_comment(program, comment, "//")
     names = [function_name(kernel) for kernel in program.kernels]
     if len(set(names)) < len(names):
         raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
@@ -69,7 +69,10 @@ def _printer(program: TileProgram, kernel: Kernel, target: Target) -> KernelPrin
 
 def _products(program: TileProgram, kernel: Kernel, target: Target) -> Products | None:
     """The printer of a kernel's dots; None without dots."""
-    return Dots(program, kernel, target.features) if has_dots(kernel) else None
+    if not has_dots(kernel):
+        return None
+    made = RegisterDots if multiplies_what_lanes_loaded(kernel) else Dots
+    return made(program, kernel, target.features)
 
 
 def _functions(program: TileProgram, text: str, features: Features) -> list[str]:

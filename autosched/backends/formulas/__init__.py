@@ -15,6 +15,7 @@ from autosched.backends.formulas.terms import Term
 FORMULAS: Mapping[str, Callable[..., Term]] = {
     "exp2": exponentials.exp2,
     "exp2_normal": exponentials.exp2,
+    "exp2_biased": exponentials.exp2_biased,
     "log2": exponentials.log2,
     "log10": exponentials.log10,
     "expm1": exponentials.expm1,

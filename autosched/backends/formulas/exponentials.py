@@ -73,6 +73,8 @@ _LN2_HI, _LN2_LO = 0.693359375, -2.12194440054690583e-4
 # Adding 1.5 * 2^52, or 1.5 * 2^23 in float32, rounds to the nearest integer, which is then in the low bits.
 _ROUND, _ROUND_SINGLE = 1.5 * 2.0**52, 1.5 * 2.0**23
 _ROUND_BITS = 0x4338000000000000
+# Adding 2^23 does so for numbers that are not negative, and leaves the integer alone in the low bits.
+_WHOLE = 2.0**23
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 _SQRT_HALF_BITS_SINGLE = 0x3F3504F3
 # 2^t overflows float32, and rounds to 0 in it, well within these.
@@ -118,6 +120,13 @@ def ln_wide(x: Term) -> Term:
 
 def exp2(x: Term) -> Term:
     return exp2_wide(x.to("float64")).to("float32")
+
+
+def exp2_biased(x: Term) -> Term:
+    """x rounded to a whole number as the exponent's bits of a float32; 2^-127 is denormal, and has none of them."""
+    exponent = (x + _WHOLE).bits() << _FRACTION_SINGLE
+    power = choose(x <= 0.5, 1 << (_FRACTION_SINGLE - 1), exponent).bits()
+    return choose(x < -0.5, math.nan, choose(x <= 254.5, power, math.nan))
 
 
 def log2(x: Term) -> Term:

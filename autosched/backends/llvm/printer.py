@@ -23,9 +23,8 @@ from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import I64, PTR, Builder, IRValue, Module
 from autosched.backends.llvm.ir.values import index, plus
 from autosched.backends.llvm.symbols import SCRATCH_SUFFIX, symbols
-from autosched.backends.printing import quoting
-from search_spaces.programs.statements import Dot, For, Load, Statement, Store, produced, read, statements
-from search_spaces.programs.text import to_text
+from autosched.backends.printing.head import head_comment
+from search_spaces.programs.statements import Dot, For, Let, Load, Statement, Store, produced, read, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram, loop_extents
 
 
@@ -38,21 +37,22 @@ def print_program(program: TileProgram, comment: str) -> str:
     module = Module()
     for kernel, symbol in zip(program.kernels, symbols(program), strict=True):
         _print_kernel(module, program, kernel, symbol)
-    header = quoting.comment([*comment.splitlines(), "", *to_text(program).split("\n")], ";")
+    header = head_comment(program, comment, ";")
     return f"{header}\n\n{module}"
 
 
 def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: str) -> None:
     buffers: Mapping[str, Buffer] = {b.name: b for b in program.buffers}
-    if not any(isinstance(s, Dot) for s in statements(kernel.body)):
+    has_dots = any(isinstance(s, Dot) for s in statements(kernel.body))
+    if not has_dots:
         kernel, buffers = with_merged_rows(with_whole_stores(kernel), buffers)
     if kernel.grid.group or kernel.grid.persistent:
         raise CompileError("grouped and persistent grids are for GPUs; a CPU's threads take ranges of the grid")
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
     if any(s.atomic for s in stores):
         raise CompileError("atomic stores are not available on a CPU; programs own their output")
-    if any(s.where for s in stores):
-        raise CompileError("only some elements of a tile are stored; a CPU's kernels store all")
+    if any(s.where for s in stores) and not has_dots:
+        raise CompileError("only some elements of a tile are stored; a CPU's kernels of rows store all")
     if any(isinstance(s, For) and (s.until or s.since) for s in statements(kernel.body)):
         raise CompileError("loops that share iterations are for GPUs; a CPU's have all of them")
     names = [b.name for b in program.given]
@@ -89,11 +89,15 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
 
 
 def _parts(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
-    """The body in parts that share no tile, only memory: each is a contraction, or folds rows."""
+    """The body in parts that share no tile, only memory: each is a contraction, or folds rows.
+
+    What binds variables to data is of the first one.
+    """
     first, made = 0, set[str]()
+    bound = max((n for n, s in enumerate(body, 1) if isinstance(s, Let)), default=0)
     for at, statement in enumerate(body):
         later = {name for s in statements(body[at:]) for name in read(s)}
-        if at > first and made.isdisjoint(later):
+        if at > max(first, bound) and made.isdisjoint(later):
             yield body[first:at]
             first, made = at, set()
         made |= {t.name for s in statements((statement,)) for t in produced(s)}

@@ -10,8 +10,8 @@ from dataclasses import replace
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.arguments import Arguments, arguments
 from autosched.backends.gpu.roles import warp_roles
-from autosched.backends.printing import quoting
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
+from autosched.backends.printing.head import head_comment
 from autosched.backends.triton.gluon import printer as products
 from autosched.backends.triton.gluon.chains import printer as chains
 from autosched.backends.triton.language import operators
@@ -20,7 +20,6 @@ from autosched.backends.triton.printer import KernelPrinter, function_name
 from search_spaces.programs.roles.chains import ChainRoles
 from search_spaces.programs.roles.products import ProductRoles
 from search_spaces.programs.statements import Map, Reduce, Scan, statements
-from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.limits import USUAL
 
@@ -31,7 +30,7 @@ def print_module(program: TileProgram, comment: str) -> str:
     Raises:
         CompileError: the program contains something that the language of the kernel cannot express.
     """
-    head = quoting.comment([*comment.splitlines(), "", *to_text(program).split("\n")], "#")
+    said = head_comment(program, comment, "#")
     names = [function_name(kernel) for kernel in program.kernels]
     if len(set(names)) < len(names):
         raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
@@ -46,7 +45,7 @@ def print_module(program: TileProgram, comment: str) -> str:
     printed = [_print_kernel(program, kernel) for kernel in program.kernels]
     imports = ["import triton", "import triton.language as tl"]
     imports += [products.IMPORTS] if any(map(is_gluon, program.kernels)) else []
-    return "\n\n\n".join(["\n".join([head, *imports]), *(f.rstrip("\n") for f in functions), *printed]) + "\n"
+    return "\n\n\n".join(["\n".join([said, *imports]), *(f.rstrip("\n") for f in functions), *printed]) + "\n"
 
 
 def is_gluon(kernel: Kernel) -> bool:

@@ -15,7 +15,15 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from autosched.checking.pieces.ranges import Evaluate, condition_of, range_of, with_reduced
+from autosched.checking.pieces.ranges import (
+    Evaluate,
+    condition_of,
+    is_bounded,
+    range_of,
+    with_bare_factors,
+    with_reduced,
+    without_condition,
+)
 from autosched.checking.pieces.read_parts import read_part
 from autosched.checking.pieces.segments import of_one_segment, runs_of_segments
 from search_spaces import Axis, Stage, Workload
@@ -55,7 +63,7 @@ def pieces_of(workload: Workload, inputs: Sequence[torch.Tensor], evaluate: Eval
     axis = max(cut_first, key=lambda x: x.extent, default=Axis("", 1))
     if axis.extent == 1:
         return None
-    size = max(1, int(axis.extent / largest.pieces))
+    size = max(1, int(axis.extent / _count(workload)))
     firsts = range(0, axis.extent, size)
     parts = (_part(workload, axis, first, min(size, axis.extent - first)) for first in firsts)
     return _pieces(workload, axis, (_within_ranges(part, inputs, evaluate) for part in parts), inputs)
@@ -74,10 +82,12 @@ def joined(outputs: Sequence[Sequence[torch.Tensor]], pieces: Pieces) -> tuple[t
 
 @dataclass(frozen=True)
 class _Elements:
-    """The elements that are computed at once; `condition`: those of a condition that leaves most of them out."""
+    """The elements that are computed at once; `condition`: those of a condition that leaves most of them out, which
+    is computed for each of them unless it is `bounded`."""
 
     axes: tuple[Axis, ...]
     condition: tuple[Axis, ...] = ()
+    bounded: bool = False
 
     @property
     def points(self) -> int:
@@ -88,21 +98,36 @@ class _Elements:
         """Number of pieces of the largest size: with a condition, each has that part of another axis as well."""
         if not self.condition:
             return self.points / _LARGEST
-        return max(math.sqrt(self.points / _LARGEST_WITHIN), _Elements(self.condition).points / _LARGEST)
+        asked = 0 if self.bounded else _Elements(self.condition).points
+        return max(math.sqrt(self.points / _LARGEST_WITHIN), asked / _LARGEST)
 
 
-def _computed(workload: Workload) -> Iterator[_Elements]:
-    """The elements of all stages, and of what they compute or copy: factors, windows, look-ups."""
+def _computed(workload: Workload, bare: bool = False) -> Iterator[_Elements]:
+    """The elements of all stages, and of what they compute or copy: factors, windows, look-ups.
+
+    `bare`: of several factors the first one alone has their condition.
+    """
     for stage in workload.stages:
         yield _Elements(stage.axes)
         condition = condition_of(stage)
         asked = () if condition is None else _axes_of(stage, condition)
+        bounded = condition is not None and is_bounded(condition, stage.reduction.axes if stage.reduction else ())
         folded = stage.factors or ((stage.expression,) if stage.reduction else ())
-        yield from (_Elements(_axes_of(stage, f), asked) for f in folded if isinstance(f, Apply))
+        for place, factor in enumerate(folded):
+            shared = bare and condition is not None and place > 0
+            computed = without_condition(factor) if shared else factor
+            if isinstance(computed, Apply):
+                yield _Elements(_axes_of(stage, computed), () if shared else asked, bounded)
         windows = (a for a in accesses(stage.expression) if any(len(i.terms) > 1 for i in a.index))
         looked_up = (e for e in distinct(stage.expression) if isinstance(e, Gather))
         copied: list[Expression] = [*windows, *looked_up]
         yield from (_Elements(_axes_of(stage, e)) for e in copied)
+
+
+def _count(workload: Workload) -> float:
+    """The number of pieces: with bare factors, unless the workload is such a piece, whose factors are not finite."""
+    counts = (max(each.pieces for each in _computed(workload, bare)) for bare in (True, False))
+    return next(count for count in counts if count > 1)
 
 
 def _axes_of(stage: Stage, e: Expression) -> tuple[Axis, ...]:
@@ -150,7 +175,7 @@ def _within_ranges(part: Workload, inputs: Sequence[torch.Tensor], evaluate: Eva
             if found is not None and found != (0, axis.extent):
                 first, count = found
                 stage = _moved(with_reduced(stage, axis, Axis(axis.name, count)), axis.name, first, set())
-        stages.append(stage)
+        stages.append(with_bare_factors(stage, part, inputs, evaluate))
     return replace(part, stages=tuple(stages))
 
 

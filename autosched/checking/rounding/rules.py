@@ -228,6 +228,10 @@ def _floored(result: torch.Tensor, values: Sequence[torch.Tensor], errors: Seque
     return torch.where(undecided, errors[0].clamp(min=1 / UNIT), 0.0)
 
 
+def _stepped(result: torch.Tensor, values: Sequence[torch.Tensor], errors: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.where(errors[0] > 0, math.inf, 0.0)
+
+
 def _wrapped(result: torch.Tensor, values: Sequence[torch.Tensor], errors: Sequence[torch.Tensor]) -> torch.Tensor:
     """fmod: exact for exact operands; in doubt by the divisor where the quotient may be another integer."""
     (a, b), (of_a, of_b) = values, errors
@@ -273,6 +277,7 @@ _DECISIONS: Mapping[str, _ErrorOf] = {
     "maximum": _larger,
     "minimum": _larger,
     "floor": _floored,
+    "exp2_biased": _stepped,
     "fmod": _wrapped,
 }
 # Operators that are infinite or undefined at 0, or beyond it, of the operand at this position.

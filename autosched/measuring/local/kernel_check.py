@@ -13,7 +13,6 @@ import torch
 
 from autosched.backends.backend import Launcher
 from autosched.checking.guarded_memory import BAND_BYTES, same_bits
-from autosched.checking.random_inputs import telling_seeds
 from autosched.checking.trial_data import Failed, TrialData
 from autosched.machine import memory
 from autosched.machine.deadline import Deadline
@@ -23,6 +22,10 @@ from tuning_logs import Status
 from tuning_logs.certificate import Results
 
 Run = Callable[[], object]
+
+# Time for further divisions into segments: for their references, and for running a candidate on them. Those that are
+# left out come first with other seeds, and all are checked of winners of finals and before a first use.
+_DIVISIONS_S = 0.3
 
 
 class KernelCheck:
@@ -46,15 +49,15 @@ class KernelCheck:
         assert self._prepared is not None, "prepare comes before the first check"
         return self._prepared
 
-    def prepare(self, seed: int) -> None:
-        """Draw inputs and evaluate the reference.
+    def prepare(self, seed: int, limit_s: float | None = _DIVISIONS_S) -> None:
+        """Draw inputs and evaluate the reference; `limit_s`: for further divisions, None for all of them.
 
         Raises:
             RuntimeError: they do not fit in memory.
         """
         # Frees the former data first: two may not fit.
         self._prepared, self._seed = None, seed
-        self._prepared = TrialData.drawn(self._workload, seed, self._device)
+        self._prepared = TrialData.drawn(self._workload, seed, self._device, Deadline.after(limit_s))
 
     def move(self, seed: int) -> None:
         """Place the same data at other addresses."""
@@ -62,17 +65,29 @@ class KernelCheck:
         self._prepared = self.data.moved(seed)
         self.move_s = time.perf_counter() - begin
 
-    def first(self, run: Run) -> float:
-        """Run once on poisoned outputs; the largest error as a fraction of the tolerance.
+    def first(self, run: Run, limit_s: float | None = _DIVISIONS_S) -> float:
+        """Run once on poisoned outputs for each division; the largest error as a fraction of the tolerance.
+
+        `limit_s`: for further divisions, None for all of them.
 
         Raises:
             Failed: the kernel is not right.
         """
+        worst, deadline = 0.0, Deadline.after(limit_s)
+        for number in range(len(self.data.divisions)):
+            if number and deadline.over:
+                break
+            self.data.divide(self.data.divisions[number])
+            worst = max(worst, self._on_division(run, number))
+        self.data.divide(self.data.divisions[0])
+        return worst
+
+    def _on_division(self, run: Run, number: int) -> float:
         try:
             return self._attempt(run)
         except Failed as failure:
             if not self.data.intact:
-                return self._on_new_data(run)
+                return self._on_new_data(run, number)
             if failure.status in ("not_finite", "wrong_result") and self._is_right_among_zeros(run):
                 detail = f"{failure}; right with zeros around the inputs: it reads outside them"
                 raise Failed("out_of_bounds_read", detail, failure.max_error) from failure
@@ -94,7 +109,12 @@ class KernelCheck:
         Raises:
             Failed: the kernel is not right.
         """
-        self.first(run)
+        if not self.data.complete:
+            self.prepare(self._seed, None)
+        self.first(run, None)
+        if len(self.data.divisions) > 1:
+            # The outputs are those of the last division, the data that of the first again.
+            self.run_poisoned(run)
         outputs = [output.tensor for output in self.data.outputs]
         copies, runs, repeatable = _copied(outputs), 1, True
         worst = self.data.worst()
@@ -135,9 +155,10 @@ class KernelCheck:
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
-    def _on_new_data(self, run: Run) -> float:
+    def _on_new_data(self, run: Run, number: int) -> float:
         """Second attempt after the reference was overwritten: this kernel's fault if it happens again."""
-        self.prepare(self._seed)
+        self.prepare(self._seed, None)
+        self.data.divide(self.data.divisions[number])
         try:
             return self._attempt(run)
         except Failed as failure:
@@ -170,8 +191,7 @@ def _copied(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
 
 
 def check_once(workload: Workload, device: torch.device, launcher: Launcher, seed: int) -> float:
-    """Check a loaded kernel in this process, on its own data of every kind; the largest error as a fraction of the
-    tolerance.
+    """Check a loaded kernel in this process, on its own data; the largest error as a fraction of the tolerance.
 
     Raises:
         Failed: the kernel is not right, or did not run to its end.
@@ -182,14 +202,11 @@ def check_once(workload: Workload, device: torch.device, launcher: Launcher, see
     def run() -> None:
         launcher(check.data.operands)
 
-    worst = 0.0
-    for each in telling_seeds(workload, seed):
-        check.prepare(each)
-        with failing_as("run_error"):
-            error = check.first(run)
-            check.run_poisoned(run)
-            worst = max(worst, error, check.last())
-    return worst
+    check.prepare(seed, None)
+    with failing_as("run_error"):
+        error = check.first(run, None)
+        check.run_poisoned(run)
+        return max(error, check.last())
 
 
 @contextmanager

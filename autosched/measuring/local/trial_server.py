@@ -15,11 +15,12 @@ import torch
 
 from autosched.backends.backend import Backend, Launcher, load
 from autosched.baselines.baselines import library_call, library_settings
-from autosched.checking.random_inputs import empty, telling_seeds
+from autosched.checking.random_inputs import empty
 from autosched.checking.trial_data import Failed
 from autosched.machine import memory
 from autosched.machine.deadline import Deadline
-from autosched.machine.timing import activations_of, interleaved, timer_for
+from autosched.machine.mean_timer import MeanTimer
+from autosched.machine.timing import Timer, activations_of, interleaved, timer_for
 from autosched.measuring.local.jobs import (
     Contest,
     Examination,
@@ -49,8 +50,10 @@ class Repeats:
     most: int
     budget_s: float
 
-    def count(self, latency_s: float) -> int:
-        return max(self.least, min(self.most, math.ceil(self.budget_s / max(latency_s, 1e-9))))
+    def count(self, latency_s: float, calls: int = 1) -> int:
+        """As many as are right for a latency of so many calls."""
+        wanted = math.ceil(self.budget_s / max(latency_s * calls, 1e-9))
+        return max(math.ceil(self.least / calls), min(self.most, wanted))
 
 
 # A CPU's clock and neighbours are noisy; a GPU's kernels are short, and the L2 flushes between them are not.
@@ -202,29 +205,36 @@ class Workbench:
         prepared = run.prepared()
         self._check.data.poison()
         start = time.perf_counter()
-        with self._check.data.as_timed() as on_other_data:
-            latencies, timing = self._latencies(prepared, best_s)
+        with self._check.data.timed_by(self._timer) as timer:
+            latencies, timing = self._latencies(prepared, best_s, timer)
         timing_s = time.perf_counter() - start
-        if on_other_data:
+        by_histogram = timer.medians_s(prepared) if isinstance(timer, MeanTimer) else {}
+        if by_histogram:
             self._check.run_poisoned(prepared)
-        max_error = max(max_error, self._check.last())
-        slowdown = self._timer.slowdown
-        return Measurement("ok", latencies, max_error=max_error, slowdown=slowdown, timing=timing, timing_s=timing_s)
+        return Measurement(
+            "ok",
+            latencies,
+            max_error=max(max_error, self._check.last()),
+            slowdown=timer.slowdown,
+            timing=timing,
+            timing_s=timing_s,
+            by_histogram=tuple(by_histogram.items()) if len(by_histogram) > 1 else (),
+        )
 
-    def _latencies(self, run: Run, best_s: float | None) -> tuple[tuple[float, ...], Timing]:
+    def _latencies(self, run: Run, best_s: float | None, timer: Timer) -> tuple[tuple[float, ...], Timing]:
         """The repeats; only two if both are hopelessly slower than the best so far."""
         hopeless = math.inf if best_s is None else best_s * self._setup.abandon_factor
         with self._check.memory_limit():
-            latencies = self._timer.sample([run])
+            latencies = timer.sample([run])
             if self._device.type == "cpu" and latencies[0] < _SHORT_S:
-                latencies = self._timer.sample([run] * _WARM_UP)[-1:]
+                latencies = timer.sample([run] * _WARM_UP)[-1:]
             if latencies[0] > hopeless:
-                latencies += self._timer.sample([run])
+                latencies += timer.sample([run])
             # Disturbances of the core do not count against the candidate.
-            if min(latencies) / self._timer.slowdown > hopeless:
+            if min(latencies) / timer.slowdown > hopeless:
                 return tuple(latencies), "short"
-            more = self._repeats.count(min(latencies)) - len(latencies)
-            return (*latencies, *self._timer.sample([run] * more)), "full"
+            more = self._repeats.count(min(latencies), self._check.data.timings) - len(latencies)
+            return (*latencies, *timer.sample([run] * more)), "full"
 
     def contest(self, contest: Contest) -> Standings:
         """Interleaved rounds at several placements in memory, so that none wins by a lucky one."""
@@ -243,8 +253,8 @@ class Workbench:
                     share = rounds * (place + 1) // placements - rounds * place // placements
                     library = self._library() if contest.library else {}
                     least, part = min(share, LEAST_ROUNDS // placements), deadline.part(1 / (placements - place))
-                    with self._check.data.as_timed():
-                        found = interleaved({**placed, **library}, share, self._timer, part, least)
+                    with self._check.data.timed_by(self._timer) as timer:
+                        found = interleaved({**placed, **library}, share, timer, part, least)
                     begun_by += [number % len(found) for number in range(len(found["0"]))]
                     for name, latencies in found.items():
                         taken[name] += latencies
@@ -259,14 +269,10 @@ class Workbench:
         return 1 if limited else _PLACEMENTS
 
     def examination(self, examination: Examination) -> Results | Outcome:
-        """The kernel's results on the present inputs, checked, and compared over several runs; then on other kinds."""
+        """The kernel's results on the present inputs, checked, and compared over several runs."""
         try:
             with self._loaded(examination.trial) as run, failing_as("run_error"):
-                results = self._check.examine(run, _EXAMINED_RUNS, Deadline.after(_EXAMINATION_S))
-                for seed in telling_seeds(self.task.workload, results.seed)[1:]:
-                    self._check.prepare(seed)
-                    self._check.first(run)
-                return results
+                return self._check.examine(run, _EXAMINED_RUNS, Deadline.after(_EXAMINATION_S))
         except Failed as failure:
             found = Measurement(failure.status, detail=str(failure), max_error=failure.max_error)
             facts = examination.trial.compiled.facts
@@ -278,9 +284,9 @@ class Workbench:
             call = self._library().get(_LIBRARY)
             if call is None:
                 return None
-            with self._check.data.as_timed():
-                latency_s = statistics.median(self._timer.sample([call] * self._repeats.least))
-            return latency_s / self._timer.slowdown
+            with self._check.data.timed_by(self._timer) as timer:
+                latency_s = statistics.median(timer.sample([call] * self._repeats.least))
+            return latency_s / timer.slowdown
 
     def _library(self) -> dict[str, Run]:
         """The library's call on the data of the batch, by name; empty where it lacks the operator."""

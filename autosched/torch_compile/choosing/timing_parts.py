@@ -11,13 +11,19 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, fx
 
+from autosched.checking.histograms import over
 from autosched.machine.deadline import NEVER, Deadline
 from autosched.machine.timing import Operand, activations_of, interleaved, timer_for
 from autosched.torch_compile.fallback import Call
 from autosched.torch_compile.graphs import on_data
 from autosched.torch_compile.segments import DividedGraph
 from autosched.tracing import TracedKernel
-from autosched.tracing.callables.random_arguments import random_arguments, unknown_integers, with_least_integers
+from autosched.tracing.callables.random_arguments import (
+    random_arguments,
+    timed_bounds,
+    unknown_integers,
+    with_least_integers,
+)
 from search_spaces import Target
 from tuning_logs.text import first_line
 
@@ -37,7 +43,8 @@ def rounds_of_segment(
 
     As within a model: weights come from memory.
     """
-    return _rounds(lambda: _arguments(kernel), calls, kernel.target, deadline, kernel.traced.arguments)
+    operands, ends = kernel.traced.arguments, partial(_timed_ends, kernel)
+    return _rounds(lambda: _arguments(kernel), calls, kernel.target, deadline, operands, ends)
 
 
 def seconds_of_segment(
@@ -47,7 +54,8 @@ def seconds_of_segment(
 
     After the deadline, in few rounds.
     """
-    return _seconds(lambda: _arguments(kernel), calls, kernel.target, deadline)
+    ends = partial(_timed_ends, kernel)
+    return _medians(_rounds(lambda: _arguments(kernel), calls, kernel.target, deadline, ends=ends))
 
 
 def seconds_of_graph(
@@ -64,17 +72,14 @@ def seconds_of_graph(
     # A position that every run moves on would end outside of what it is a position in.
     moved = frozenset(n for n in divided.writes if not divided.examples[n].is_floating_point())
     apart = {name: partial(_on_copies, call, moved) for name, call in calls.items()} if moved else calls
-    return _seconds(lambda: _inputs(divided, kernels), apart, targets[0], deadline) if targets else {}
+    return _medians(_rounds(lambda: _inputs(divided, kernels), apart, targets[0], deadline)) if targets else {}
 
 
 def _on_copies(call: Call, numbers: frozenset[int], *inputs: Tensor) -> Sequence[Any]:
     return call(*[x.clone() if n in numbers else x for n, x in enumerate(inputs)])
 
 
-def _seconds(
-    draw: Callable[[], Sequence[Tensor]], calls: Mapping[Name, Call], target: Target, deadline: Deadline = NEVER
-) -> dict[Name, float] | str:
-    rounds = _rounds(draw, calls, target, deadline)
+def _medians(rounds: dict[Name, list[float]] | str) -> dict[Name, float] | str:
     return rounds if isinstance(rounds, str) else {name: statistics.median(taken) for name, taken in rounds.items()}
 
 
@@ -84,8 +89,9 @@ def _rounds(
     target: Target,
     deadline: Deadline = NEVER,
     operands: Sequence[Operand] | None = None,
+    ends: Callable[[Sequence[Tensor]], Mapping[str, Mapping[int, Tensor]]] = lambda _: {},
 ) -> dict[Name, list[float]] | str:
-    """`operands`: of the calls, whose weights come from memory; None: with hot caches."""
+    """`operands`: of the calls, whose weights come from memory; None: with hot caches. `ends`: of segments."""
     # PyTorch raises where integers are divisors that must not be 0, and kernels end the process.
     names = sorted(calls, key=lambda name: name == "autosched")
     gpus = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
@@ -94,7 +100,8 @@ def _rounds(
         with on_data(), torch.no_grad(), torch.random.fork_rng(gpus):
             given = draw()
             activations = [] if operands is None else activations_of(operands, given)
-            timer = timer_for(target, "hot" if operands is None else "model", activations=lambda: activations)
+            plain = timer_for(target, "hot" if operands is None else "model", activations=lambda: activations)
+            timer = over(ends(given), given, plain)
             runs: dict[str, Callable[[], object]] = {name: partial(calls[name], *given) for name in names}
             samples = interleaved(runs, _ROUNDS, timer, deadline.within(MOST_S), _LEAST_ROUNDS)
     except Exception as error:
@@ -107,6 +114,11 @@ def _arguments(kernel: TracedKernel) -> list[Tensor]:
     """Random arguments; integers are 0, an index into any tensor, where PyTorch may find others out of range."""
     drawn = random_arguments(kernel.traced, _SEED, kernel.device)
     return list(with_least_integers(drawn))[-1] if unknown_integers(kernel.traced) else drawn
+
+
+def _timed_ends(kernel: TracedKernel, arguments: Sequence[Tensor]) -> Mapping[str, Mapping[int, Tensor]]:
+    """Ends of segments for timing; none where integers are to stay 0."""
+    return {} if unknown_integers(kernel.traced) else timed_bounds(kernel.traced, arguments)
 
 
 def _inputs(divided: DividedGraph, kernels: Mapping[str, TracedKernel]) -> list[Tensor]:

@@ -28,7 +28,7 @@ from autosched.tracing.rewriting.rewritings import Rewrite, Rewriting, rewriting
 from autosched.tracing.rewriting.rules import rules_for, slices_of_products, sums_into_products
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import Translation, translate
-from autosched.tracing.values.values import Leaf, Value
+from autosched.tracing.values.values import Fallback, Leaf, Value
 from search_spaces import InputError, Target
 
 _CHANNELS_LAST = "memory format: channels last"
@@ -95,8 +95,9 @@ def _with_scans(made: Callable[[bool], TracedFunction]) -> TracedFunction:
     """The function made with scans as operators of their own, if kernels compute them; else without."""
     with without_collections():
         found = made(True)
+        left = (f"{v.operation.target}" for v in found.made if isinstance(v, Fallback))
         # PyTorch decomposes scans that no kernel computes.
-        return made(False) if any(LIBRARY in left for left in found.left_to_pytorch) else found
+        return made(False) if any(LIBRARY in operator for operator in left) else found
 
 
 def _cut_in_formats(

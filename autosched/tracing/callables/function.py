@@ -185,7 +185,7 @@ class TracedFunction:
     @property
     def left_to_pytorch(self) -> tuple[str, ...]:
         """The operations that no kernel computes, with the reason; each as `operator (line): reason`."""
-        return tuple(step.text for step in self.steps if isinstance(step.values[0], Fallback))
+        return tuple(s.text for s in self.steps if isinstance(v := s.values[0], Fallback) and not v.same_bytes)
 
     @property
     def label(self) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from autosched.checking import random_integers, random_segments
+from autosched.checking.histograms import set_ends, timed_ends
 from autosched.checking.random_inputs import SMALL_INTEGERS, drawn, drawn_range, indexed_sizes, segmented
 from autosched.machine.memory import memory_for
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.values.tensor_reads import MemoryView, overlaps
 from autosched.tracing.values.values import Fallback, Leaf, Value
+from search_spaces.workloads.stages import HISTOGRAMS
 from search_spaces.workloads.strides import span
 from search_spaces.workloads.workload import Tensor as TensorSpec
 from search_spaces.workloads.workload import Workload
@@ -27,20 +29,35 @@ def random_arguments(traced: TracedFunction, seed: int, device: str | torch.devi
     Raises:
         OutOfMemoryError: they do not fit in memory.
     """
-    sizes, ends = _sizes(traced, indexed_sizes), _sizes(traced, segmented)
+    sizes = _sizes(traced, indexed_sizes)
     tensors = [TensorSpec(a.name, a.shape, a.dtype, a.strides) for a in traced.arguments if _is_plain(a)]
     ranges = {t.name: drawn_range(t, SMALL_INTEGERS, sizes) for t in tensors}
     if any(random_integers.divides(s.assembled.workload) for s in traced.steps if s.assembled):
         ranges = {n: (max(first, 1), end) if first < 0 else (first, end) for n, (first, end) in ranges.items()}
     ranges |= {t.name: (0, 1) for t in tensors if t.name in traced.on_trust}
     made = drawn(traced.label, tensors, seed, device, ranges)
-    for t, x in zip(tensors, made, strict=True):
-        if t.name in ends:
-            x.copy_(random_segments.drawn(t.elements, ends[t.name], seed).reshape(t.shape))
     plain = iter(made)
     generator = torch.Generator(device=device).manual_seed(seed)
-    arguments = {a.name: next(plain) if _is_plain(a) else _drawn(a, generator) for a in traced.arguments}
-    return [traced.bounds[n].drawn(t, seed) if n in traced.bounds else t for n, t in arguments.items()]
+    arguments = [next(plain) if _is_plain(a) else _drawn(a, generator) for a in traced.arguments]
+    set_ends(arguments, random_bounds(traced, arguments, seed))
+    return arguments
+
+
+def random_bounds(traced: TracedFunction, arguments: Sequence[Tensor], seed: int) -> dict[int, Tensor]:
+    """Random bounds of segments in the place of the arguments that are such, by their numbers."""
+    ends, found = _sizes(traced, segmented), dict[int, Tensor]()
+    for number, (a, given) in enumerate(zip(traced.arguments, arguments, strict=True)):
+        if a.name in traced.bounds:
+            found[number] = traced.bounds[a.name].drawn(given.clone(), seed)
+        elif a.name in ends and _is_plain(a):
+            found[number] = random_segments.drawn(given.numel(), ends[a.name], seed).reshape(given.shape)
+    return found
+
+
+def timed_bounds(traced: TracedFunction, arguments: Sequence[Tensor]) -> Mapping[str, Mapping[int, Tensor]]:
+    """Bounds of segments for timing, for the arguments that are such, by histogram: those of its kernels."""
+    names = {name for workload in traced.launched for name in timed_ends(workload)}
+    return {name: random_bounds(traced, arguments, n) for n, name in enumerate(HISTOGRAMS) if name in names}
 
 
 def unknown_integers(traced: TracedFunction) -> bool:

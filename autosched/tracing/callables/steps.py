@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,10 +25,14 @@ Reader = Callable[[list[Any]], Any]
 
 @dataclass(frozen=True)
 class Region:
-    """The memory of a value: a slot's tensor itself, or, with an `offset`, what begins at that element of it."""
+    """The memory of a value: a slot's tensor itself, or, with an `offset`, what begins at that element of it.
+
+    `dtype`: the element type as which the tensor is read, where that is another one.
+    """
 
     slot: int
     offset: int | None = None
+    dtype: torch.dtype | None = None
 
     @property
     def begin(self) -> int:
@@ -54,7 +58,7 @@ class ResultRegion:
         view = memory_of(value, numbers)
         region = numbers[view.value]
         if value is not view.value:
-            region = Region(region.slot, region.begin + view.offset)
+            region = replace(region, offset=region.begin + view.offset)
         return ResultRegion(region, tuple(view.shape), tuple(view.strides))
 
     @property
@@ -96,8 +100,10 @@ class Draft:
         """
         numbers = dict(leaves)
         for value in traced.made:
-            numbers[value] = Region(self.add_slot())
-        for value in traced.made:
+            source = value.same_bytes if isinstance(value, Fallback) else None
+            same = None if source is None else replace(numbers[source], dtype=getattr(torch, value.dtype))
+            numbers[value] = same or Region(self.add_slot())
+        for value in (v for v in traced.made if numbers[v].dtype is None):
             called = value in by_library
             self.slots[numbers[value].slot] = Slot() if called else _slot(value, traced, numbers)
         operations: set[FallbackOperation] = set()
@@ -111,7 +117,8 @@ class Draft:
             # What is in place was stored with its parts; the first of several results of one operation computes all.
             elif isinstance(value := step.values[0], Fallback) and value.operation not in operations:
                 operations.add(value.operation)
-                self.steps.append(self._call_of(value.operation, traced, numbers))
+                if numbers[value].dtype is None:
+                    self.steps.append(self._call_of(value.operation, traced, numbers))
         return numbers
 
     def _add_launch(self, assembled: Assembled, kernel: Kernel, numbers: Regions) -> None:
@@ -123,7 +130,8 @@ class Draft:
             originals.append((region.slot, offset))
             if offset % self.alignment:
                 # Every tensor in memory is aligned, but views of it may not be.
-                read = region_reader(Region(region.slot, region.begin + view.offset), view.shape, view.strides)
+                part = replace(region, offset=region.begin + view.offset)
+                read = region_reader(part, view.shape, view.strides)
                 reads.append((self.add_copy(argument.usable, read, region.slot), 0))
             else:
                 reads.append(originals[-1])
@@ -178,13 +186,14 @@ def _library_step(assembled: Assembled, call: LibraryCall, numbers: Regions) -> 
     regions = [numbers[view.value] for view in assembled.inputs]
     slots = [region.slot for region in regions]
     begins = [region.begin + view.offset for region, view in zip(regions, assembled.inputs, strict=True)]
+    whole = [region_reader(replace(region, offset=None), (), ()) for region in regions]
     (value,), compute = assembled.values, call.compute
     made, shape, strides = numbers[value].slot, tuple(value.shape), value.memory_strides
     (out,) = assembled.workload.outputs
     alike = (out.shape, out.effective_strides) == (shape, strides)
 
     def run(tensors: list[Any]) -> None:
-        result = compute([tensors[slot] for slot in slots], begins)
+        result = compute([read(tensors) for read in whole], begins)
         tensors[made] = result if alike else result.as_strided(shape, strides, result.storage_offset())
 
     return Call(run, tuple(slots), (made,))
@@ -212,7 +221,10 @@ def reader(value: Value, numbers: Regions) -> Reader:
 
 def region_reader(region: Region, shape: tuple[int, ...], strides: tuple[int, ...]) -> Reader:
     """A function that reads a region as a tensor of this shape and of these strides."""
-    slot, offset = region.slot, region.begin
+    slot, offset, dtype = region.slot, region.begin, region.dtype
+    if dtype is not None:
+        whole = region_reader(replace(region, dtype=None), shape, strides)
+        return lambda tensors: whole(tensors).view(dtype)
     if region.offset is None:
         return lambda tensors: tensors[slot]
     return lambda tensors: tensors[slot].as_strided(shape, strides, tensors[slot].storage_offset() + offset)

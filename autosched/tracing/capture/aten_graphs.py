@@ -68,7 +68,8 @@ def _is_functional_call(node: fx.Node) -> bool:
 
 
 def _with_values(graph: fx.Graph, inputs: Sequence[Tensor], mode: FakeTensorMode) -> fx.Graph | None:
-    """A copy of the graph with the results of its operators without data; None where one of these is no tensor."""
+    """A copy of the graph with the results of its operators without data; None where one of these is neither a tensor
+    nor an integer."""
     made, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     given = iter(inputs)
     with mode, enable_python_dispatcher():
@@ -80,7 +81,7 @@ def _with_values(graph: fx.Graph, inputs: Sequence[Tensor], mode: FakeTensorMode
                 assert callable(node.target)
                 arguments, named = fx.map_arg((copy.args, copy.kwargs), lambda n: n.meta["val"])
                 copy.meta = {**node.meta, "val": node.target(*arguments, **named)}
-                if not all(isinstance(x, FakeTensor) for x in pytree.tree_leaves(copy.meta["val"])):
+                if not all(isinstance(x, FakeTensor | int) for x in pytree.tree_leaves(copy.meta["val"])):
                     return None
     made.eliminate_dead_code()
     return made

@@ -14,7 +14,13 @@ from torch.export import exported_program
 from torch.export.graph_signature import TensorArgument
 
 from autosched.tracing.capture.expanding import NeedsWholeGraphError, expand
-from autosched.tracing.capture.fused_functions import attention, attention_gradients, varlen_attention
+from autosched.tracing.capture.fused_functions import (
+    attention,
+    attention_gradients,
+    library_sequences,
+    varlen_attention,
+)
+from autosched.tracing.capture.permuted_sums import sum_in_order
 
 _aten = torch.ops.aten
 # The decomposition of each operator.
@@ -87,7 +93,7 @@ def decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedP
     try:
         with exported_program._override_composite_implicit_decomp(replaced):
             expand(exported.graph, _decompositions(_composed()))
-        return _with_results_named(exported)
+        return _with_results_named(_in_order(exported))
     except NeedsWholeGraphError:
         pass
     with unset_fake_temporarily():
@@ -98,7 +104,12 @@ def decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedP
             joint_loss_index=None,
             decompose_custom_triton_ops=False,
         )
-    return made
+    return _with_results_named(_in_order(made))
+
+
+def _in_order(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    sum_in_order(exported.graph)
+    return exported
 
 
 def _with_results_named(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -132,7 +143,12 @@ def _decompositions(composed: tuple[str, ...]) -> Rules:
     rules = {op: rule for op, rule in {**table, **get_decompositions(known)}.items() if op not in whole}
     rules |= {op: functools.partial(op._op_dk, _EXPLICIT) for op in _each_apart()}
     by_position = [o for name in _BY_POSITION for o in _overloads(name) if o in rules]
-    own = {attention.OPERATOR: attention.parts_of_attention, **attention_gradients.rules(), **varlen_attention.rules()}
+    own = {
+        attention.OPERATOR: attention.parts_of_attention,
+        **attention_gradients.rules(),
+        **varlen_attention.rules(),
+        **library_sequences.rules(),
+    }
     return rules | own | {op: _in_float32(rules[op]) for op in by_position}
 
 

@@ -26,6 +26,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from autosched.tracing.capture.composed_results import composition_of
+from autosched.tracing.capture.graph_nodes import WHOLE
 from autosched.tracing.capture.stand_ins import (
     FewCalls,
     Kinds,
@@ -379,7 +380,7 @@ def _is_composed(target: Any) -> bool:
 
 def _splice(graph: fx.Graph, node: fx.Node, part: fx.Graph) -> None:
     """Replace a node by a part whose placeholders are the node's tensors."""
-    kept = {k: v for k, v in node.meta.items() if k not in ("val", "tensor_meta")}
+    kept = {WHOLE: node.target} | {k: v for k, v in node.meta.items() if k not in ("val", "tensor_meta")}
     with graph.inserting_before(node):
         made = _copied(graph, part, node.all_input_nodes, kept)
     if isinstance(made, fx.Node):

@@ -16,6 +16,8 @@ _aten = torch.ops.aten
 _PRODUCTS = (_aten.mm.default, _aten.bmm.default)
 # The namespaces of operators whose results follow from the elements of their operands, whatever the strides.
 OWN_OPERATORS = ("aten", "prims", "autosched_functions")
+# The metadata, by PyTorch's name, of the operator that a node is a part of.
+WHOLE = "original_aten"
 # Operators that keep their argument's elements in order.
 SAME = (
     *(_aten.alias.default, _aten.detach.default, _aten._to_copy.default, _aten.clone.default, _aten.expand.default),

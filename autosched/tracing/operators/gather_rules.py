@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, as_constant, converted, reshape
-from autosched.tracing.operators.segments import is_every_position, is_segment
+from autosched.tracing.operators.segments import is_every_position, is_segment, sorted_in_order
 from autosched.tracing.operators.view_translation import expand, select
 from autosched.tracing.values.values import Gathered, Value
 from search_spaces.workloads.expressions import expression as ex
@@ -105,7 +105,7 @@ def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, r
 
 def from_the_end(index: Value, size: int) -> Value:
     """Non-negative indices: those below 0 count from the end."""
-    if is_segment(index):
+    if is_segment(index) or sorted_in_order(index):
         return index
 
     def combine(i: Expression) -> Expression:

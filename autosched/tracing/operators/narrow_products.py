@@ -1,29 +1,27 @@
-"""ATen's products of narrow operands: weights of 8 and 4 bits under wider activations, and scaled 8-bit floats.
+"""ATen's products of integers: of 8 bits, and weights of 8 and 4 bits under wider activations.
 
     _weight_int8pack_mm            sum over k of x[m, k] * q[n, k], times scale[n]
-    _weight_int4pack_mm_for_cpu    sum over k of x[m, k] * ((q[n, k] - 8) * scale[k / group, n] + zero[k / group, n])
-    _scaled_mm, _scaled_mm_v2      sum over k of (a[m, k] * scale_a[m / r, k / g]) * (b[k, n] * scale_b[k / g, n / c])
+    _weight_int4pack_mm            sum over k of x[m, k] * ((q[n, k] - 8) * scale[k / group, n] + zero[k / group, n])
+    _weight_int4pack_mm_for_cpu    the same, packed in another order
 
-Scales that do not depend on k leave the sum.
+Packed numbers are read where they are: the orders are permutations of axes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from autosched.tracing.operators.int4_layout import int4_layout
-from autosched.tracing.operators.product_rules import matrices, product
+from autosched.tracing.operators.product_rules import product
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, converted, copyable, reshape
-from autosched.tracing.operators.view_translation import permute, piece
+from autosched.tracing.operators.view_translation import permute, piece, transposed
 from autosched.tracing.values.values import Product, Value
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
-
-# `torch.nn.functional.ScalingType`: what shares a scale.
-_TENSOR, _ROW, _ROW_BLOCK, _SQUARE = 0, 1, 4, 5
-_BLOCK = 128
 
 
 def _int_mm(result: Result, a: Value, b: Value) -> Value:
@@ -61,123 +59,60 @@ def _int4_weights(result: Result, x: Value, packed: Value, group: int, scales_an
         return reshape(permute(part, own, (1, 0, 2, 3)), (blocks, groups, 1, *rows))
 
     weights = result.part("weights", number.shape, "float32").elementwise(
-        lambda q, scale, zero: ex.add(ex.mul(ex.sub(q, Literal(8.0)), scale), zero),
-        number,
-        along_groups(0),
-        along_groups(1),
+        _dequantised, number, along_groups(0), along_groups(1)
     )
     wide = reshape(converted(x, "float32"), (m, groups, group))
     exact = replace(result, precision="ieee")
     sums = product(exact, wide, weights, (m, blocks, *rows), (0, 4, 5), (1, 4, 5, 2, 3))
-    return _rounded(result, reshape(sums, (m, n)))
+    return rounded(result, reshape(sums, (m, n)))
 
 
-def _bits(byte: Expression, nibble: Expression) -> Expression:
-    shifted = ex.call("shift_right", byte, ex.mul(nibble, Integer(4)))
+def _int4_tiles(result: Result, x: Value, packed: Value, group: int, scales_and_zeros: Value) -> Value:
+    """Weights are rounded to the type of x, as PyTorch's kernels for CUDA do, and multiplied as such.
+
+    int32 [n / 8, k / 32 w, 32, w]: of 32 w k of 8 rows, w words for each thread of a warp, its row and c of four. The
+    bits 4 (4 odd + j) of word p are those of k = 32 p + 8 j + 2 c + odd. (PyTorch, aten/src/ATen/native/cuda/int4mm.cu,
+    `matrix_to_m16n8k16_Bint4_layout`.)
+    """
+    if torch.version.hip:
+        raise UnsupportedError("int4 as PyTorch packs it for AMD's GPUs")
+    (m, k), (tiles, steps, _, words), n = x.shape, packed.shape, 8 * packed.shape[0]
+    if packed.shape[2] != 32 or 32 * words * steps != k or k % group:
+        raise UnsupportedError(f"int4 of shape {packed.shape} in groups of {group} for k={k}")
+    of_threads = reshape(packed, (tiles, steps, 8, 4, words))
+    by_rows = result.part("by_rows", (tiles, 8, steps, words, 4), packed.dtype)
+    read = reshape(permute(by_rows, of_threads, (0, 2, 1, 4, 3)), (n, steps, words, 1, 4, 1))
+    parts = (arange(size, 6, dim, f"{result.name}_{name}") for name, size, dim in (("part", 4, 3), ("odd", 2, 5)))
+    number = result.part("numbers", (n, steps, words, 4, 4, 2), "float32").elementwise(
+        lambda word, part, odd: _bits(word, ex.add(part, ex.mul(odd, Integer(4)))), read, *parts
+    )
+    groups = k // group
+    scale, zero = (
+        reshape(transposed(reshape(piece(scales_and_zeros, 2, place, 1), (groups, n))), (n, groups, 1))
+        for place in range(2)
+    )
+    weights = result.part("weights", (n, groups, group), x.dtype)
+    dequantised = weights.pointwise(_dequantised, reshape(number, weights.shape), scale, zero)
+    sums = product(result, reshape(x, (m, groups, group)), dequantised, (m, n), (0, 2, 3), (1, 2, 3))
+    return rounded(result, sums)
+
+
+def _dequantised(q: Expression, scale: Expression, zero: Expression) -> Expression:
+    return ex.add(ex.mul(ex.sub(q, Literal(8.0)), scale), zero)
+
+
+def _bits(packed: Expression, nibble: Expression) -> Expression:
+    shifted = ex.call("shift_right", packed, ex.mul(nibble, Integer(4)))
     return ex.call("to_float", ex.call("bitwise_and", shifted, Integer(15)))
 
 
-def _rounded(result: Result, sums: Value) -> Value:
+def rounded(result: Result, sums: Value) -> Value:
     return result.pointwise(lambda x: x, sums) if result.dtype != sums.dtype else sums
-
-
-def _scaled_mm(
-    result: Result,
-    a: Value,
-    b: Value,
-    scale_a: Value,
-    scale_b: Value,
-    *,
-    bias: Value | None = None,
-    out_dtype: Any = None,
-    use_fast_accum: bool = False,
-) -> Value:
-    """Scaled 8-bit floats; the shapes of the scales say which elements share one: (rows, k) of a, (k, columns) of b."""
-    of_a = reshape(scale_a, (1, 1)) if scale_a.elements == 1 else scale_a
-    of_b = reshape(scale_b, (1, 1)) if scale_b.elements == 1 else _transposed(scale_b)
-    return _scaled(result, a, b, (of_a, of_b), bias, use_fast_accum)
-
-
-def _scaled_mm_v2(
-    result: Result,
-    a: Value,
-    b: Value,
-    scale_a: Sequence[Value],
-    recipe_a: Sequence[int],
-    swizzle_a: Sequence[int],
-    scale_b: Sequence[Value],
-    recipe_b: Sequence[int],
-    swizzle_b: Sequence[int],
-    bias: Value | None,
-    out_dtype: Any,
-    *,
-    use_fast_accum: bool = False,
-) -> Value:
-    if any([*swizzle_a, *swizzle_b]):
-        raise UnsupportedError("scales that are swizzled")
-    of_a = _by_recipe(scale_a, recipe_a, a.shape[0], a.shape[1])
-    of_b = _by_recipe(scale_b, recipe_b, b.shape[1], b.shape[0])
-    return _scaled(result, a, b, (of_a, of_b), bias, use_fast_accum)
-
-
-def _by_recipe(scales: Sequence[Value], recipe: Sequence[int], rows: int, k: int) -> Value:
-    """The scales of an operand of that many rows, or columns, as (rows, k)."""
-    match list(scales), list(recipe):
-        case [scale], [kind] if kind == _TENSOR:
-            return reshape(scale, (1, 1))
-        case [scale], [kind] if kind == _ROW:
-            return reshape(scale, (rows, 1))
-        case [scale], [kind] if kind == _ROW_BLOCK:
-            return scale
-        case [scale], [kind] if kind == _SQUARE:
-            # In memory their number along k is a multiple of four.
-            return _transposed(piece(scale, 0, 0, k // _BLOCK))
-        case _:
-            raise UnsupportedError(f"scales by the recipe {list(recipe)}")
-
-
-def _scaled(result: Result, a: Value, b: Value, scales: tuple[Value, Value], bias: Value | None, fast: bool) -> Value:
-    of_a, of_b = scales
-    m, n = a.shape[0], b.shape[1]
-    if any(s.dtype != "float32" for s in scales):
-        raise UnsupportedError(f"scales of {of_a.dtype} and {of_b.dtype}; expected float32")
-    if a.dtype != b.dtype:
-        # It holds the elements of both, which no dot multiplies as they are.
-        a, b, fast = converted(a, "bfloat16"), converted(b, "bfloat16"), False
-    if of_a.shape in ((m, 1), (1, 1)) and of_b.shape in ((n, 1), (1, 1)):
-        sums = matrices(replace(result, precision="fast") if fast else result, a, b)
-        given = [sums, of_a, _transposed(of_b), *([] if bias is None else [bias])]
-        return result.pointwise(_finished, *given)
-    groups = max(of_a.shape[1], of_b.shape[1])
-    rows, columns = _dequantised(result, a, of_a, groups), _dequantised(result, _transposed(b), of_b, groups)
-    shape = (*rows.shape[:2], *columns.shape[:2])
-    exact = replace(result, precision="ieee")
-    sums = reshape(product(exact, rows, columns, shape, (0, 1, 4, 5), (2, 3, 4, 5)), (m, n))
-    return _rounded(result, sums) if bias is None else result.pointwise(ex.add, sums, bias)
-
-
-def _finished(total: Expression, of_row: Expression, of_column: Expression, *bias: Expression) -> Expression:
-    scaled = ex.mul(ex.mul(total, of_row), of_column)
-    return ex.add(scaled, bias[0]) if bias else scaled
-
-
-def _dequantised(result: Result, x: Value, scales: Value, groups: int) -> Value:
-    """x[r, k] times its scales, in float32: of shape (blocks of rows, rows of one, groups of k, k of one)."""
-    (rows, k), (blocks, own) = x.shape, scales.shape
-    if rows % blocks or k % groups or rows // blocks not in (1, _BLOCK, rows) or k // groups != _BLOCK:
-        raise UnsupportedError(f"scales of shape {scales.shape} for {rows} by {k} elements")
-    part = result.part(f"of_{x.name}", (blocks, rows // blocks, groups, k // groups), "float32")
-    return part.elementwise(ex.mul, reshape(x, part.shape), reshape(scales, (blocks, 1, own, 1)))
-
-
-def _transposed(x: Value) -> Value:
-    return permute(Result(f"{x.name}_transposed", x.shape[::-1], x.dtype, x.line), x, (1, 0))
 
 
 RULES: Mapping[str, Callable[..., Any]] = {
     "_int_mm": _int_mm,
     "_weight_int8pack_mm": _int8_weights,
+    "_weight_int4pack_mm": _int4_tiles,
     "_weight_int4pack_mm_for_cpu": _int4_weights,
-    "_scaled_mm": _scaled_mm,
-    "_scaled_mm_v2": _scaled_mm_v2,
 }

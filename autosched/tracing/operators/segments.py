@@ -8,10 +8,12 @@ Positions that no segment has are data as well: they are read by nobody, and wha
 
 from __future__ import annotations
 
+import torch
+
 from autosched.tracing.operators.joining_rules import padded
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, as_constant, reshape
 from autosched.tracing.operators.view_translation import piece
-from autosched.tracing.values.values import Arange, Segments, Value, View
+from autosched.tracing.values.values import Arange, Fallback, Gathered, Segments, Value, View
 from autosched.tracing.values.views import Expansion, Reshape
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
@@ -20,6 +22,7 @@ from search_spaces.workloads.segments import is_inside
 
 # This many comparisons take a few times as long as reading an element of the result.
 MOST_COMPARED = 1024
+_SORTS = (torch.ops.aten.sort.default, torch.ops.aten.sort.stable)
 
 
 def bounds_of_ends(ends: Value) -> tuple[Value, Value]:
@@ -99,6 +102,23 @@ def is_every_position(value: Value) -> bool:
 def is_segment(index: Value) -> bool:
     """True for numbers of segments, which are never negative."""
     return isinstance(_unshaped(index), Segments)
+
+
+def sorted_in_order(index: Value) -> Value | None:
+    """The tensor whose elements these numbers have in the order of PyTorch's sort, none of them negative; or None."""
+    order = _unshaped(index)
+    if not isinstance(order, Fallback) or order.output != 1 or order.operation.target not in _SORTS:
+        return None
+    (given,) = order.operands
+    return _unshaped(given)
+
+
+def is_sorted(value: Value) -> bool:
+    """True for elements of a tensor that are looked up in its order."""
+    if not isinstance(value, Gathered) or len(value.index) != 1:
+        return False
+    (index,) = value.index
+    return isinstance(index, Value) and sorted_in_order(index) is _unshaped(value.table)
 
 
 def _unshaped(value: Value) -> Value:

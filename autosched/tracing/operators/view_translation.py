@@ -21,6 +21,11 @@ def permute(result: Result, x: Value, order: Sequence[int]) -> Value:
     return view(result, x, Permutation(tuple(d % len(x.shape) for d in order)))
 
 
+def transposed(x: Value) -> Value:
+    """A matrix with its dimensions exchanged."""
+    return permute(Result(f"{x.name}_transposed", x.shape[::-1], x.dtype, x.line), x, (1, 0))
+
+
 def _transpose(result: Result, x: Value, a: int, b: int) -> Value:
     order = list(range(len(x.shape)))
     order[a], order[b] = order[b], order[a]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from autosched.tracing.capture.graph_nodes import WHOLE
 from autosched.tracing.capture.user_lines import user_line
 from autosched.tracing.operators.rules import Result, torch_name
 from autosched.tracing.translation.layouts import permuted_strides
@@ -61,8 +62,17 @@ def is_sequence(argument: Any) -> bool:
 
 
 def where(node: fx.Node) -> str:
-    line = user_line(node)
-    return f"{node.target} ({line})" if line else str(node.target)
+    """The operator, as the user called it and as it is here, and the user's line."""
+    line, whole = user_line(node), part_of(node)
+    called = f"{whole} as {node.target}" if whole else str(node.target)
+    return f"{called} ({line})" if line else called
+
+
+def part_of(node: fx.Node) -> str:
+    """The operator that PyTorch made the node of; "" where that is the same one, or unknown."""
+    whole = node.meta.get(WHOLE)
+    own = getattr(node.target, "overloadpacket", None)
+    return str(whole) if isinstance(whole, torch._ops.OpOverload) and whole.overloadpacket is not own else ""
 
 
 def operator_name(node: fx.Node) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from autosched.tracing.operators import (
     narrow_products,
     product_rules,
     reduction_rules,
+    scaled_products,
     scan_rules,
     scatter_rules,
     segment_rules,
@@ -22,7 +23,9 @@ from autosched.tracing.operators.windows import convolution, enlarging, pooling,
 
 # Arguments that operators take from memory, computed before: operands of products, and tables of gathers.
 FROM_MEMORY = {
-    **dict.fromkeys({**product_rules.RULES, **narrow_products.RULES, **convolution.RULES}, range(3)),
+    **dict.fromkeys(
+        {**product_rules.RULES, **narrow_products.RULES, **scaled_products.RULES, **convolution.RULES}, range(3)
+    ),
     **dict.fromkeys(gather_rules.RULES, range(1)),
 }
 # Operators whose constant results are computed once, and kept in memory.
@@ -33,6 +36,7 @@ _TABLES = (
     product_rules.RULES,
     grouped_rules.RULES,
     narrow_products.RULES,
+    scaled_products.RULES,
     gather_rules.RULES,
     scatter_rules.RULES,
     joining_rules.RULES,

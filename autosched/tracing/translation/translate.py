@@ -22,6 +22,7 @@ from autosched.tracing.operators.pointwise.translation import NAMES, pointwise
 from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, reshape, torch_name
 from autosched.tracing.operators.windows import convolution, pooling_gradients
 from autosched.tracing.translation.constant_nodes import ConstantNodes, as_positions, filled
+from autosched.tracing.translation.exponents import Exponents
 from autosched.tracing.translation.nodes import (
     READ_NUMBER,
     given_to,
@@ -29,6 +30,7 @@ from autosched.tracing.translation.nodes import (
     is_sequence,
     needed_nodes,
     operator_name,
+    part_of,
     results_of,
     where,
 )
@@ -112,6 +114,7 @@ class _Translator:
         self.translation = Translation()
         self._left = eager | captured.laid_out
         self._known: dict[fx.Node, Any] = {}
+        self._exponents = Exponents()
         self._allow_fallback = allow_fallback
         self._constants = ConstantNodes(captured.graph)
         self._arguments, self._names, self._changing = names, captured.names, captured.places
@@ -256,7 +259,7 @@ class _Translator:
             positions = cast(Sequence[fx.Node | None], node.args[1])
             constants[1] = [None if i is None else self._in_memory(i) or self._known[i] for i in positions]
         read = tuple(constants.get(n) or _as_tensor(given) for n, given in enumerate(arguments))
-        return read, {name: _as_tensor(given) for name, given in keywords.items()}
+        return self._exponents.as_numbers(read, {name: _as_tensor(given) for name, given in keywords.items()})
 
     def _refused(self, node: fx.Node, why: str) -> InputError:
         return WithoutKernelError(f"{where(node)} is not supported: {why}")
@@ -305,8 +308,11 @@ class _Translator:
         assert isinstance(node.target, torch._ops.OpOverload)
         bound = bind(node.target, arguments, keywords)
         for leaf, bounds in bounds_given(name, bound.required, bound.options).items():
-            if bounds is None or self.translation.bounds.setdefault(leaf, bounds) != bounds:
+            known = bounds and self.translation.bounds.setdefault(leaf, bounds).beside(bounds)
+            if known is None:
                 self.translation.on_trust.add(leaf)
+            else:
+                self.translation.bounds[leaf] = known
         if found is None:
             return pointwise(first, name, bound)
         check_declared(found, bound, own=1)
@@ -325,7 +331,7 @@ class _Translator:
         # Constants are computed nowhere else: they must be in memory.
         constants = {n: found for n in node.all_input_nodes if (found := self._in_memory(n)) is not None}
         arguments, keywords = given_to(node, ChainMap(constants, self._known))
-        operation = FallbackOperation(node.target, arguments, tuple(keywords.items()), why)
+        operation = FallbackOperation(node.target, arguments, tuple(keywords.items()), why, part_of(node))
         if is_effect(node):
             return Fallback(name=node.name, shape=(), dtype=NUMBER, line=user_line(node), operation=operation)
         results = results_of(node)

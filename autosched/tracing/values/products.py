@@ -16,7 +16,7 @@ from search_spaces import Reduction, Stage
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather
-from search_spaces.workloads.expressions.walking import accesses, distinct, gathers, variables
+from search_spaces.workloads.expressions.walking import accesses, distinct, gathers, segments, variables
 
 # A prologue reads a tensor at two places at most, as rotations of halves do: copies read more of them once.
 _MOST_PLACES = 2
@@ -26,6 +26,8 @@ def multiplied(pulled: Pulled, value: Product, index: Index) -> Pulling:
     """A contraction: a stage with the axes of the product, at least m and n."""
     if not pulled.reads.is_inside(index, value.shape):
         raise NotOneKernelError(f"{value.name} is a product, and read at positions that it does not have", value)
+    if not all(isinstance(i, Affine) for i in index):
+        raise NotOneKernelError("an element of a product is looked up")
     if len(pulled.factors) > (1 if pulled.fusing.chained else 0):
         factor = _missing(pulled, pulled.factors[-1])
         reason = f"{factor.name} is multiplied, and computed from a product"
@@ -70,8 +72,6 @@ def _with_rows_and_columns(pulled: Pulled, value: Product, index: Index) -> Inde
     found = list(index)
     for name, loops, others in (("m", value.a_loops, value.b_loops), ("n", value.b_loops, value.a_loops)):
         own = [n for n in range(len(index)) if n in loops and n not in others]
-        if any(not isinstance(index[n], Affine) for n in own):
-            raise NotOneKernelError("an element of a product is looked up")
         if not axes_in(tuple(index[n] for n in own)):
             found[own[-1]] = pulled.unit(index[own[-1]], name)
     return tuple(found)
@@ -157,10 +157,12 @@ def _may_be_computed(pulled: Pulled, factor: Expression) -> bool:
 def _repeats_a_table(pulled: Pulled, factor: Expression) -> bool:
     """True for elements looked up in a tensor that has fewer: stored, they would take more memory than it does.
 
-    A matrix for each row of a grouped product is such, which takes far more.
+    A matrix for each row of a grouped product is such, which takes far more unless there are few rows.
     """
     if not isinstance(factor, Gather):
         return False
+    if any(map(segments, factor.looked_up)):
+        return True
     table = next(o.value for o in pulled.reads.operands.values() if o.name == factor.tensor)
     return math.prod(pulled.extents[v] for v in variables(factor)) > table.elements
 

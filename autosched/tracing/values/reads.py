@@ -46,7 +46,7 @@ class Reads:
         address = Affine(offset=strided.offset)
         for at, stride in zip(index, strided.strides, strict=True):
             if not isinstance(at, Affine):
-                return self._gathered(strided, index)
+                return self._gathered(strided, index, multiplied)
             address += at * stride
         self.addresses.append((strided.value, address))
         forms = tuple(i for i in index if isinstance(i, Affine))
@@ -89,8 +89,14 @@ class Reads:
             return False
         return True
 
-    def _gathered(self, strided: MemoryView, index: Index) -> Expression:
-        """An element at indices that are data: the tensor is an input with its own dimensions."""
+    def _gathered(self, strided: MemoryView, index: Index, multiplied: bool) -> Expression:
+        """An element at indices that are data: the tensor is an input with its own dimensions.
+
+        Of a dimension that an axis goes through a part of, the input has this part, if kernels take its address.
+        """
+        part = self._part(strided, index)
+        if part is not None and (multiplied or _is_aligned(strided.value, part[0].offset)):
+            strided, index = part
         operand = self.operand(whole_of(strided))
         plain = (
             isinstance(i, Affine) and i.is_axis and within(i, size, self.extents)
@@ -98,6 +104,19 @@ class Reads:
         )
         at = tuple(i if p else as_integer(i) for i, p in zip(index, plain, strict=True))
         return as_read(Gather(operand.name, at), strided.value.dtype)
+
+    def _part(self, strided: MemoryView, index: Index) -> tuple[MemoryView, Index] | None:
+        """The part of a tensor that axes go through, and the index in it; None where that is all of it."""
+        at, shape, offset = list(index), list(strided.shape), strided.offset
+        for d, (i, size) in enumerate(zip(index, strided.shape, strict=True)):
+            if not isinstance(i, Affine) or not (own := i - Affine(offset=i.offset)).is_axis:
+                continue
+            if within(i, size, self.extents):
+                at[d], shape[d] = own, self.extents[own.axis]
+                offset += i.offset * strided.strides[d]
+        if shape == [*strided.shape]:
+            return None
+        return replace(strided, shape=tuple(shape), offset=offset), tuple(at)
 
 
 def at_its_axes(tensor: Stage | TensorRead) -> Access:

@@ -22,6 +22,7 @@ from search_spaces.workloads.strides import dense_strides
 
 # The `dtype` of a Python number or truth value.
 NUMBER = "number"
+_READ_AS = torch.ops.aten.view.dtype
 
 # The index of an element, per dimension: an affine form of the axes of a kernel, or data (see `Gathered`).
 Index = tuple[Affine | Expression, ...]
@@ -386,9 +387,16 @@ class Fallback(Value):
     output: int | None = None
 
     @property
+    def same_bytes(self) -> Leaf | None:
+        """The tensor whose elements it reads as others of as many bytes, where they are: nothing is called."""
+        source = self.operation.arguments[0] if self.operation.target is _READ_AS else None
+        return source if isinstance(source, Leaf) and source.shape == self.shape and self.readable else None
+
+    @property
     def called(self) -> str:
-        """The operator and the user's line, as far as that is known."""
-        return f"{self.operation.target} ({self.line})" if self.line else str(self.operation.target)
+        """The operator that the user called, and the line, as far as that is known."""
+        operator = self.operation.part_of or str(self.operation.target)
+        return f"{operator} ({self.line})" if self.line else operator
 
     @property
     def by_kernels(self) -> bool:
@@ -401,12 +409,16 @@ class Fallback(Value):
 
 @dataclass(frozen=True, eq=False)
 class FallbackOperation:
-    """A call of PyTorch's operator `target`; values among its arguments stand for their tensors. `why`: the reason."""
+    """A call of PyTorch's operator `target`; values among its arguments stand for their tensors.
+
+    `why`: the reason; `part_of`: the operator that PyTorch made it of, if any.
+    """
 
     target: Callable[..., Any]
     arguments: tuple[Any, ...]
     keywords: tuple[tuple[str, Any], ...]
     why: str
+    part_of: str = ""
 
     @property
     def operands(self) -> tuple[Value, ...]:

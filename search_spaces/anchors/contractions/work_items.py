@@ -24,14 +24,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Literal
 
+from search_spaces.anchors.contractions.segment_places import SegmentPlaces
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, start_of, workspace_name
 from search_spaces.programs.statements import (
     Combination,
     For,
-    Gather,
     If,
     Let,
     Load,
@@ -48,12 +48,11 @@ from search_spaces.programs.statements import (
 )
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
-from search_spaces.structure.segmented import Segmented, Table
+from search_spaces.structure.segmented import Segmented
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.names import Names
 
 _SEGMENTS = "segment"
-_Place = TypeVar("_Place")
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class _Items:
         last = _last_assignment(body) + 1
         stored = tuple(made for s in body[last:] for made in self._within(s, end, e.names))
         # Roles have no branches.
-        ended = stored if self.listed else (If(self._idle, 0, stored),)
+        ended = stored if self.listed else (If(self._places.idle, 0, stored),)
         grid = replace(self.plain.grid, live=self._live)
         return replace(self.plain, grid=grid, body=(*e.body, *body[:last], *ended))
 
@@ -117,7 +116,7 @@ class _Items:
     def listing(self) -> Kernel:
         """The kernel that makes the list, an item in each program."""
         e = self._emitter(Names())
-        for at, tile in zip(self._places, self._found(e), strict=True):
+        for at, tile in zip(self._slots, self._found(e), strict=True):
             e.body.append(Store(self.items.name, at, tile.name))
         grid = Grid((GridAxis(self._item, self.items.shape[1]),))
         return Kernel(f"{self.plain.name}_items", grid, tuple(e.body), auxiliary=True)
@@ -126,46 +125,31 @@ class _Items:
         return Emitter({_SEGMENTS: Slice(Affine(), self._padded, _SEGMENTS)}, {}, names)
 
     @property
-    def _places(self) -> list[tuple[Slice, Slice]]:
+    def _slots(self) -> list[tuple[Slice, Slice]]:
         """Places in the list: of the segment, the first row and the end of the item."""
         return [(Slice(Affine(offset=n)), Slice(axis_index(self._item))) for n in range(3)]
 
     def _read(self, e: Emitter) -> tuple[Tile, ...]:
         tiles = tuple(Tile(e.names.fresh(name), (), (), "int32") for name in ("number", "row", "end"))
-        e.body += [Load(tile, self.items.name, at) for tile, at in zip(tiles, self._places, strict=True)]
+        e.body += [Load(tile, self.items.name, at) for tile, at in zip(tiles, self._slots, strict=True)]
         return tiles
 
     # Names
 
     @property
-    def _axis(self) -> str:
-        return self.of.form.cuts[0]
+    def _places(self) -> SegmentPlaces:
+        return SegmentPlaces(self.of)
 
     @property
     def _item(self) -> str:
-        return f"{self._axis}.0"
-
-    @property
-    def _first(self) -> str:
-        return f"{self._axis}.first"
-
-    @property
-    def _segment(self) -> str:
-        return f"{self._axis}.segment"
-
-    @property
-    def _idle(self) -> str:
-        return f"{self._axis}.idle"
+        return f"{self._places.axis}.0"
 
     @property
     def _live(self) -> str:
         """The variable that counts the items with rows, of persistent programs that find them; or "" of others."""
         grid = self.plain.grid
         slowest = grid.axes[0].variable == self._item
-        return f"{self._axis}.live" if grid.walked and slowest and not self.listed else ""
-
-    def _entry(self, table: Table) -> str:
-        return f"{self._axis}.entry{table.offset}_{table.entries}"
+        return f"{self._places.axis}.live" if grid.walked and slowest and not self.listed else ""
 
     # Sizes
 
@@ -175,24 +159,16 @@ class _Items:
         return next(a.extent for a in self.plain.grid.axes if a.variable == self._item)
 
     @property
-    def _rows(self) -> int:
-        return self.of.form.extents[self._axis]
-
-    @property
-    def _ends(self) -> int:
-        return self.of.segment.size
-
-    @property
     def _padded(self) -> int:
         """Positions of a tile of all segments."""
-        return 1 << self._ends.bit_length()
+        return 1 << self._places.ends.bit_length()
 
     # The walk
 
     def _found(self, e: Emitter) -> tuple[Tile, ...]:
         """The segment of the item, its first row, and the row behind the last one of the segment."""
         segment = Slice(Affine(), self._padded, _SEGMENTS)
-        begins, ends = self._bounds(e, Tile.along([segment], e.names.fresh("at"), "int64"), segment)
+        begins, ends = self._places.bounds(e, Tile.along([segment], e.names.fresh("at"), "int64"), segment)
         tiles = self._tiles(e, e.map("sub", ends, begins, name="rows", dtype="int64"))
         until = replace(tiles, name=e.names.fresh("until"))
         e.body.append(Scan((until,), (tiles.name,), _SEGMENTS, _sum(e.names)))
@@ -202,11 +178,15 @@ class _Items:
         done = e.map("le", until, item, name="done", compared="int64")
         number = self._folded(e, e.map("where", done, 1, 0, dtype="int64"), "number", "sum")
         before = self._folded(e, e.map("where", done, until, 0, dtype="int64"), "before", "max")
-        e.body.append(Let(self._segment, self._ends + 1, number.name))
-        own, end = self._bounds(e, Tile(e.names.fresh("at"), (), (), "int64"), Slice(axis_index(self._segment)))
+        e.body.append(Let(self._places.segment, self._places.ends + 1, number.name))
+        own, end = self._places.bounds(
+            e, Tile(e.names.fresh("at"), (), (), "int64"), Slice(axis_index(self._places.segment))
+        )
         ahead = e.map("mul", e.map("sub", item, before, dtype="int64"), self.size, dtype="int64")
-        is_item = e.map("le", number, self._ends, compared="int64")
-        row = e.map("where", is_item, e.map("add", own, ahead, dtype="int64"), self._rows, name="row", dtype="int64")
+        is_item = e.map("le", number, self._places.ends, compared="int64")
+        row = e.map(
+            "where", is_item, e.map("add", own, ahead, dtype="int64"), self._places.rows, name="row", dtype="int64"
+        )
         return number, row, end
 
     def _tiles(self, e: Emitter, rows: Tile) -> Tile:
@@ -215,7 +195,7 @@ class _Items:
         tiles = e.map("maximum", e.map("shift_right", counted, shift, dtype="int64"), 0, name="tiles", dtype="int64")
         if self.lengths is None:
             return tiles
-        if self.lengths.most < self._rows:
+        if self.lengths.most < self._places.rows:
             tiles = e.map("where", e.map("le", rows, self.lengths.most, compared="int64"), tiles, 0, dtype="int64")
         if self.lengths.above:
             tiles = e.map("where", e.map("lt", self.lengths.above, rows, compared="int64"), tiles, 0, dtype="int64")
@@ -223,29 +203,12 @@ class _Items:
 
     def _bind(self, e: Emitter, number: Tile, row: Tile, end: Tile) -> None:
         """Bind the variables of the item, as far as its statements have them."""
-        e.body.append(Let(self._first, self._rows + 1, row.name))
+        e.body.append(Let(self._places.first, self._places.rows + 1, row.name))
         has_rows = e.map("lt", row, end, compared="int64")
         idle = e.map("where", has_rows, 0, 1, name="idle", dtype="int64")
-        usual = self.lengths is None or self.lengths.of_equal(self._rows, self._ends)
-        e.body.append(Let(self._idle, 2, idle.name, usual=0 if usual else 1))
-        for variable, table in {self._entry(t): t for t in self.of.tables.values()}.items():
-            entry = e.map("add", number, table.offset, name="entry", dtype="int64")
-            e.body.append(Let(variable, table.entries, entry.name))
-
-    def _bounds(self, e: Emitter, at: Tile, segment: Slice) -> tuple[Tile, Tile]:
-        """The first row of segments, and the row behind the last one; of all that are none, behind the last row."""
-        e.body.append(Position(at, segment))
-        bounds = []
-        for back, most in ((1, self._ends), (0, self._ends - 1)):
-            piece = replace(segment, start=segment.start + Affine(offset=-back))
-            tensor = next(t for t in self.of.workload.inputs if t.name == self.of.segment.tensor)
-            read = Tile.along([piece], e.names.fresh(tensor.name), tensor.dtype)
-            e.body.append(Load(read, tensor.name, (piece,), 0, guarded=True))
-            known = e.map("maximum", e.map("minimum", read, self._rows, dtype="int64"), 0, dtype="int64")
-            is_known = e.map("le", at, most, compared="int64")
-            bounds.append(e.map("where", is_known, known, self._rows, name=("end", "begin")[back], dtype="int64"))
-        begin, end = bounds
-        return begin, end
+        usual = self.lengths is None or self.lengths.of_equal(self._places.rows, self._places.ends)
+        e.body.append(Let(self._places.idle, 2, idle.name, usual=0 if usual else 1))
+        self._places.bind_entries(e, number)
 
     def _single(self, e: Emitter, form: Affine, name: str) -> Tile:
         made = Tile(e.names.fresh(name), (), (), "int64")
@@ -263,45 +226,25 @@ class _Items:
         """A loop without iterations in items without rows."""
         if not isinstance(s, For):
             return s
-        return replace(s, bound=Bound(start_of((s.variable, 1), (self._idle, s.extent)), s.extent))
+        return replace(s, bound=Bound(start_of((s.variable, 1), (self._places.idle, s.extent)), s.extent))
 
     def _placed(self, s: Statement, number: Tile) -> Statement:
         """A statement at the rows of the item, with entries of tables in the whole ones."""
-        match s:
-            case Load(buffer=buffer) if buffer == self.of.number:
-                return Map(s.dst, "add", (number.name, 0))
-            case Load():
-                return replace(s, slices=tuple(self._at(p) for p in self._of_table(s.buffer, s.slices)))
-            case Gather():
-                index = tuple(i if isinstance(i, str) else self._at(i) for i in s.index)
-                return replace(s, index=self._of_table(s.buffer, index))
-            case Position():
-                return replace(s, piece=self._at(s.piece))
-            case Store():
-                return replace(s, slices=tuple(map(self._at, s.slices)))
-            case _:
-                return s
-
-    def _of_table(self, buffer: str, index: Sequence[_Place]) -> tuple[_Place | Slice, ...]:
-        """The index of a buffer, with the entry of the item's segment if that is a table."""
-        table = self.of.tables.get(buffer)
-        if table is None:
-            return tuple(index)
-        return (*index[: table.dimension], Slice(axis_index(self._entry(table))), *index[table.dimension :])
+        return self._places.placed(s, lambda dst: Map(dst, "add", (number.name, 0)), self._at)
 
     def _at(self, piece: Slice) -> Slice:
         """The slice from the first row of the item on."""
         step = piece.start.step(self._item)
         if not step:
             return piece
-        moved = start_of((self._item, -step), (self._first, step // self.size))
+        moved = start_of((self._item, -step), (self._places.first, step // self.size))
         return replace(piece, start=piece.start + moved)
 
     def _within(self, s: Statement, end: Tile, names: Names) -> Sequence[Statement]:
         """A store of the segment's own rows alone."""
         if not isinstance(s, Store):
             return (s,)
-        piece = next(p for p in s.slices if p.axis == self._axis)
+        piece = next(p for p in s.slices if p.axis == self._places.axis)
         at = Tile.along([piece], names.fresh("at"), "int64")
         inside = replace(at, name=names.fresh("inside"), dtype="float32")
         tests = (Position(at, piece), Map(inside, "lt", (at.name, end.name), "int64"))

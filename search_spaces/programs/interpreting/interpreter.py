@@ -291,6 +291,9 @@ class OneProgram:
             if not d.is_clamped:
                 assert d.tests or within.all(), f"{d.index} of {place.buffer.name} is outside, and not tested"
                 inside = inside & within
+            if not isinstance(d.index, str) and d.index.bound:
+                bounded = Slice(d.index.bound.start, d.index.extent, d.index.axis)
+                inside = inside & (self._placed(bounded, axes) < d.index.bound.size)
             near = np.clip(positions, 0, d.size - 1) if d.is_clamped else np.where(within, positions, 0)
             index.append(near.astype(np.int64))
         return tuple(index), inside
@@ -301,7 +304,7 @@ class OneProgram:
         for piece, size in zip(slices, source.shape, strict=True):
             start = piece.start.evaluate(self.variables)
             last = start + piece.step * ((piece.extent or 1) - 1)
-            if piece.skew or piece.flat or piece.before or piece.step < 1 or start < 0 or last >= size:
+            if piece.skew or piece.flat or piece.before or piece.bound or piece.step < 1 or start < 0 or last >= size:
                 return None
             at.append(start if piece.extent is None else slice(start, last + 1, piece.step))
         return np.asarray(source[tuple(at)])

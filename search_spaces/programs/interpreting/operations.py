@@ -54,6 +54,10 @@ def _digamma(x: float) -> float:
     return math.log(x) - 0.5 / x - y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y * (1 / 240 - y / 132)))) - lower
 
 
+def _exp2_biased(x: Array) -> Array:
+    return np.where((x >= -0.5) & (x <= 254.5), np.exp2(np.rint(x) - 127), np.nan)
+
+
 def _where(condition: Array, a: Array, b: Array) -> Array:
     return np.where(condition != 0, a, b)
 
@@ -104,6 +108,7 @@ OPERATIONS: Mapping[str, Callable[..., Array]] = {
         for name in ("asinh", "acosh", "atanh", "asin", "acos", "atan", "atan2")
     },
     "exp2_normal": _rounded_once(np.exp2),
+    "exp2_biased": _rounded_once(_exp2_biased),
     "pow": _rounded_once(np.power),
     "tan": _rounded_once(np.tan),
     "erfc": _by_element(math.erfc),

@@ -12,7 +12,8 @@ Arithmetic on integers is integer arithmetic, which wraps around; one operator n
 comparison is 1 or 0, as a float32, and `where` takes its second argument where the first is not 0. `round_float16` and
 `round_bfloat16` round to values of the narrower type, `wrap_int32` and the like keep the lower bits. An integer divided
 by 0 is itself, shifts by less than 0 or more than 63 shift everything out. `erf` is right to the last places of 1, as
-sums with 1 need, `erf_relative` to its own. `exp2_normal` may be 0 where it is no normal number. Powers, `fmod` and
+sums with 1 need, `erf_relative` to its own. `exp2_normal` may be 0 where it is no normal number. `exp2_biased` of
+a whole number from 0 to 254 is 2^(x - 127); others are rounded first, and beyond these it is NaN. Powers, `fmod` and
 angles are those of C.
 """
 

@@ -26,6 +26,7 @@ OPERATORS: Mapping[str, tuple[int, int]] = {
     "cos": (1, 18),
     "exp2": (1, 12),
     "exp2_normal": (1, 12),
+    "exp2_biased": (1, 6),
     "log2": (1, 18),
     "log10": (1, 18),
     "expm1": (1, 16),

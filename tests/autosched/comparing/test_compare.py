@@ -22,6 +22,7 @@ from autosched.machine.timing import timer_for
 from search_spaces import InputError, Workload, ops, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.workloads.workload import Scalar, Stage
+from untuned import untuned_kernels, untuned_replay
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
 
@@ -325,6 +326,27 @@ def test_a_comparison_knows_of_every_round_how_disturbed_it_was(tuned: tuple[Wor
     assert len(table.slowdowns) == 6
     assert min(table.slowdowns) >= 1.0
     assert table.speedup_interval("PyTorch eager") is not None
+
+
+def jagged_sum(x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    return torch.segment_reduce(x, "sum", offsets=offsets, unsafe=True)
+
+
+def test_all_rows_are_timed_over_several_histograms_of_segments() -> None:
+    op, traced = ops.segment_sum(64, 8, 4), autosched.trace(jagged_sum, torch.randn(64, 8), torch.arange(5) * 16)
+    cpu = autosched.cpu_target(1)
+    seen: dict[str, list[tuple[int, ...]]] = {"op": [], "traced": []}
+    kernels = {"op": untuned_kernels([op], cpu)[op.key], "traced": untuned_replay(traced, cpu)}
+    for name, kernel in kernels.items():
+        noted: dict[str, Any] = {"mine": lambda _, offsets, name=name: seen[name].append(tuple(offsets.tolist()))}
+        table = autosched.compare_kernel(kernel, policy="hot", rounds=2, baselines=noted)
+        assert len(table.rows[0].latencies_s) == 2
+        assert "means over uniform, skewed segments" in str(table)
+        assert len({*seen[name]}) >= 2
+    given = [torch.randn(64, 8), torch.arange(5) * 16]
+    table = autosched.compare_kernel(kernels["op"], rounds=2, baselines=("eager",), inputs=given)
+    assert "means over" not in str(table)
+    assert given[1].tolist() == [0, 16, 32, 48, 64]
 
 
 def test_graphs_are_refused_on_a_cpu(tuned: tuple[Workload, Path]) -> None:

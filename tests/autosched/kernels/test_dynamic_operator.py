@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 import torch
 
+import best_spaces
 from autosched.kernels.adapted_kernel import in_order_for
-from autosched.kernels.dynamic_operator import DynamicOperator, dynamic
+from autosched.kernels.dynamic_operator import DynamicOperator, DynamicOperatorKernel, dynamic
+from autosched.kernels.kernel import Kernel
+from autosched.machine import devices
+from schedule_checks import tried
 from search_spaces import InputError, Workload, ops
+from untuned import untuned_kernel
+
+CPU = devices.cpu_target()
 
 
 def tokens(*points: int) -> DynamicOperator:
@@ -74,3 +81,35 @@ def test_sizes_between_the_points_belong_to_the_workloads() -> None:
     assert operator.sizes == (4, 8, 16)
     assert [w.outputs[0].shape[0] for w in operator.workloads] == [4, 8, 16]
     assert operator.latency_s({w.key: 1.0 for w in operator.workloads}) == 3.0
+
+
+def layer(m: int) -> Workload:
+    return ops.matmul(m, 24, 40, constant="b")
+
+
+def chosen(m: int, prepares: bool) -> Kernel:
+    space = best_spaces.build(layer(m), CPU)
+    schedule = next(s for s in tried(space, 400, 0) if bool(s.program.prepared) is prepares)
+    return untuned_kernel(schedule, layer(m), CPU)
+
+
+def test_a_weight_is_prepared_for_the_kernels_of_all_sizes() -> None:
+    """One of them reads it in a layout of its own, one where it lies, and one was not in the table at first."""
+    kernels = {layer(m).key: chosen(m, m == 48) for m in (20, 48)}
+    any_size = DynamicOperatorKernel(dynamic(layer, (20, 48)), kernels)
+    weight = torch.randn(40, 24)
+    ready, later = any_size.prepare(weight), chosen(33, True)
+    for _ in range(2):
+        x = torch.randn(33, 40)
+        torch.testing.assert_close(later(x, ready.of(later)), x @ weight, rtol=1e-4, atol=1e-4)
+        for m in (20, 48):
+            x = torch.randn(m, 40)
+            torch.testing.assert_close(any_size(x, ready), x @ weight, rtol=1e-4, atol=1e-4)
+        weight.data.mul_(2)
+        ready.update()
+
+
+def test_a_weight_that_is_no_constant_is_not_prepared() -> None:
+    kernels = {layer(m).key: chosen(m, False) for m in (20, 48)}
+    with pytest.raises(InputError, match="constant 'a'"):
+        DynamicOperatorKernel(dynamic(layer, (20, 48)), kernels).prepare(torch.randn(20, 40), "a")

@@ -75,6 +75,15 @@ def test_a_call_returns_a_new_tensor(kernel: Kernel, x: torch.Tensor, residual: 
     torch.testing.assert_close(kernel(x, residual), x + residual)
 
 
+def test_a_printed_kernel_names_the_tensors_of_its_source(launcher: AddLauncher) -> None:
+    op = ops.matmul(6, 8, 4, dtype="float16", epilogue="bias")
+    told = dict(line.strip().split(": ") for line in str(kernel_of(launcher, op)).split("\n")[1:])
+    assert {*told} == {"in0", "in1", "in2", "out0"}
+    for number, place in enumerate(op.canonical.inputs):
+        tensor = op.inputs[place]
+        assert told[f"in{number}"] == f"{tensor.name}{list(tensor.shape)} float16"
+
+
 def test_out_is_written_and_returned(
     kernel: Kernel, launcher: AddLauncher, x: torch.Tensor, residual: torch.Tensor
 ) -> None:

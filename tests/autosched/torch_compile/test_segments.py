@@ -30,6 +30,7 @@ from autosched.tracing import TracedFunction
 from autosched.tracing.translation.translate import DefectWarning
 from divided_graphs import counts, graphs_of
 from search_spaces import InputError
+from untuned import untuned_replay
 
 
 class Layer(nn.Module):
@@ -298,16 +299,34 @@ def test_inputs_that_share_memory_while_they_are_traced_may_not_at_a_call() -> N
     assert [value.name for value in traced.stored[1:]] == [leaf.name for leaf in traced.arguments]
 
 
+def test_makers_of_jagged_sums_are_timed_over_several_histograms() -> None:
+    traced = autosched.trace(
+        lambda x, offsets: torch.segment_reduce(x, "sum", offsets=offsets, unsafe=True),
+        torch.randn(64, 8),
+        torch.arange(5) * 16,
+    )
+    kernel, seen = untuned_replay(traced, devices.cpu_target(1)), set[tuple[int, ...]]()
+
+    def call(_: Tensor, offsets: Tensor) -> Sequence[Tensor]:
+        seen.add(tuple(offsets.tolist()))
+        return [offsets]
+
+    for seconds in (timing_parts.seconds_of_segment, timing_parts.rounds_of_segment):
+        seen.clear()
+        assert isinstance(seconds(kernel, {"eager": call}), dict)
+        assert len(seen) == 2
+
+
 def test_timing_leaves_the_next_random_numbers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     def interleaved(runs: dict[str, Callable[[], Sequence[Tensor]]], *_: object) -> dict[str, list[float]]:
         return {name: [float(len(run()))] for name, run in runs.items()}
 
     monkeypatch.setattr(timing_parts, "interleaved", interleaved)
     before = torch.get_rng_state()
-    found = timing_parts._seconds(
+    found = timing_parts._rounds(
         lambda: [torch.randn(3)], {"eager": lambda x: [torch.rand_like(x)]}, devices.cpu_target(1)
     )
-    assert found == {"eager": 1.0}
+    assert found == {"eager": [1.0]}
     assert before.equal(torch.get_rng_state())
 
 

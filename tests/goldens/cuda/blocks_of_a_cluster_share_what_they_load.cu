@@ -1,5 +1,9 @@
 // a schedule
 //
+// in0: (4096, 4096) bfloat16
+// in1: (4096, 4096) bfloat16
+// out0: (4096, 4096) bfloat16
+//
 // kernel dot_4096x4096: grid m.0 in 16, n.0 in 22, m.0 in groups of 8, persistent on 66 programs  [warps 8, stages 4, cluster 2, 1 more to load]
 //   acc: (m 256, n 192) float32 = 0
 //   for k.0 in 64:  # 4 stages

@@ -1,5 +1,8 @@
 // a schedule
 //
+// in0: (1000000,) bfloat16
+// out0: (1000000,) bfloat16
+//
 // kernel pointwise_1000000: grid i0.0 in 977  [warps 4, stages 1]
 //   in0: (i0 1024) bfloat16 = load in0[i0.0*1024 : +1024]
 //   t: (i0 1024) float32 = mul(in0, 0.707107)

@@ -1,5 +1,10 @@
 // a schedule
 //
+// in0: (1000, 768) float16
+// in1: (768,) float16
+// in2: (768,) float16
+// out0: (1000, 768) float16
+//
 // kernel sum_sum_1000: grid r.0 in 1000  [warps 4, stages 1]
 //   in0: (r 1, c 1024) float16 = load in0[r.0 : +1, 0 : +1024]
 //   t1: (r 1) float32 = sum of in0 over c

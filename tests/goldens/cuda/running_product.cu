@@ -1,5 +1,8 @@
 // a schedule
 //
+// in0: (64, 2048) float32
+// out0: (64, 2048) float32
+//
 // kernel scan_64x2048: grid r.0 in 64  [warps 4, stages 1]
 //   in0: (r 1, c 2048) float32 = load in0[r.0 : +1, 0 : +2048]
 //   t: (r 1, c 2048) float32 = mul(in0, 0.01)

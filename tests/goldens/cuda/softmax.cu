@@ -1,5 +1,8 @@
 // a schedule
 //
+// in0: (1000, 3000) float32
+// out0: (1000, 3000) float32
+//
 // kernel max_sum_1000: grid r.0 in 1000  [warps 4, stages 1]
 //   in0: (r 1, c 4096) float32 = load in0[r.0 : +1, 0 : +4096]
 //   t1: (r 1) float32 = max of in0 over c

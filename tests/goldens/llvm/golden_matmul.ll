@@ -1,5 +1,10 @@
 ; contraction register=4x16 m=4 n=1x2 k=2x32 pack_a=rows pack_b=panels order=row_major inner=ij unroll=2 prefetch=8
 ;
+; in0: (48, 64) float32
+; in1: (64, 32) float32
+; in2: (32,) float32
+; out0: (48, 32) float32
+;
 ; kernel dot_48x32: grid m.0 in 4, n.0 in 1  [lanes 8, vectors 1]
 ;   for k.0 in 2:
 ;     a: (m 12, k 32) float32 = load in0[m.0*12 : +12, k.0*32 : +32]  (packed in padded rows, panels of 4 along m)

@@ -1,5 +1,8 @@
 ; reduction columns=100 split=1 rows=16x1 online=False vectors=2 prefetch=0 streaming=False
 ;
+; in0: (16, 100) float32
+; out0: (16, 100) float32
+;
 ; kernel max_sum_16: grid r.0 in 16  [lanes 8, vectors 2]
 ;   in0: (r 1, c 100) float32 = load in0[r.0 : +1, 0 : +100]
 ;   t1: (r 1) float32 = max of in0 over c

@@ -1,5 +1,9 @@
 ; reduction columns=24 split=1 rows=8x1 online=False vectors=2 prefetch=0 streaming=False
 ;
+; in0: (8, 24) float32
+; in1: (8, 24) float32
+; out0: (8, 24) float32
+;
 ; kernel scan_scan_8x24: grid r.0 in 8  [lanes 4, vectors 2]
 ;   in0: (r 1, c 24) float32 = load in0[r.0 : +1, 0 : +24]
 ;   t: (r 1, c 24) float32 = neg(in0)

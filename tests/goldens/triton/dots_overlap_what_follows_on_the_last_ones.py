@@ -1,5 +1,10 @@
 # a schedule
 #
+# q: (4, 512, 64) bfloat16
+# k: (4, 512, 64) bfloat16
+# v: (4, 512, 64) bfloat16
+# out: (4, 512, 64) bfloat16
+#
 # kernel attention: grid b.0 in 4, m.0 in 4  [warps 8, stages 1, 1 more to load, dots overlapped]
 #   q: (m 128, d 64) bfloat16 = load q[b.0, m.0*128 : +128, 0 : +64]  (descriptor)
 #   top: (m 128) float32 = -1e+30

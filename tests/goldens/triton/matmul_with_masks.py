@@ -1,5 +1,9 @@
 # a schedule
 #
+# a: (100, 40) float16
+# b: (40, 60) float16
+# out: (100, 60) float16
+#
 # kernel matmul: grid m.0 in 4, n.0 in 2  [warps 4, stages 3]
 #   acc: (m 32, n 32) float32 = 0
 #   for k.0 in 3:  # 3 stages

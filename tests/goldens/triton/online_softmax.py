@@ -1,5 +1,8 @@
 # a schedule
 #
+# x: (10, 100) float32
+# out: (10, 100) float32
+#
 # kernel softmax: grid r.0 in 3  [warps 4, stages 1]
 #   top: (r 4) float32 = -1e+30
 #   total: (r 4) float32 = 0

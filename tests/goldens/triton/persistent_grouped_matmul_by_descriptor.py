@@ -1,6 +1,10 @@
 # a schedule
 # of two lines
 #
+# a: (96, 64) float16
+# b: (64, 64) float16
+# out: (96, 64) float16
+#
 # kernel matmul: grid m.0 in 3, n.0 in 2, m.0 in groups of 2, persistent on 4 programs  [warps 4, stages 3]
 #   acc: (m 32, n 32) float32 = 0
 #   for k.0 in 4:  # 3 stages, flattened

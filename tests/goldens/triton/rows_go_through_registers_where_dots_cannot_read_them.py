@@ -1,5 +1,9 @@
 # a schedule
 #
+# a: (512, 256) float32
+# b: (256, 512) float32
+# out: (512, 512) float32
+#
 # kernel matmul: grid m.0 in 2, n.0 in 4, persistent on 2 programs  [warps 8, stages 1, 1 more to load]
 #   acc: (n 128, m 256) float32 = 0
 #   for k.0 in 8:  # 3 stages
@@ -51,14 +55,16 @@ def matmul_dots(out_ptr, a_ring, b_ring, full, empty, half: gl.constexpr):
         hopper.mbarrier.wait(full.index(step % 3), step // 3 & 1)
         a = a_ring.index(step % 3).slice(half * 64, 64, 1).permute((1, 0)).load(operand)
         for k_0 in range(8 - 1):
-            acc = hopper.warpgroup_mma(a, b_ring.index(step % 3).permute((1, 0)), acc, is_async=True)
+            b = b_ring.index(step % 3).permute((1, 0))
+            acc = hopper.warpgroup_mma(a, b, acc, is_async=True)
             hopper.mbarrier.wait(full.index((step + 1) % 3), (step + 1) // 3 & 1)
             next_a = a_ring.index((step + 1) % 3).slice(half * 64, 64, 1).permute((1, 0)).load(operand)
             acc, a = hopper.warpgroup_mma_wait(0, deps=(acc, a))
             hopper.mbarrier.arrive(empty.index(step % 3))
             a = next_a
             step += 1
-        acc = hopper.warpgroup_mma(a, b_ring.index(step % 3).permute((1, 0)), acc, is_async=True)
+        b = b_ring.index(step % 3).permute((1, 0))
+        acc = hopper.warpgroup_mma(a, b, acc, is_async=True)
         acc, a = hopper.warpgroup_mma_wait(0, deps=(acc, a))
         hopper.mbarrier.arrive(empty.index(step % 3))
         step += 1

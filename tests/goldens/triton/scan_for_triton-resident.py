@@ -1,5 +1,9 @@
 # resident
 #
+# in0: (2, 4096) float32
+# in1: (2, 4096) float32
+# out0: (2, 4096) float32
+#
 # kernel scan_scan_2x4096: grid r.0 in 2  [warps 4, stages 1]
 #   in0: (r 1, c 4096) float32 = load in0[r.0 : +1, 0 : +4096]
 #   t: (r 1, c 4096) float32 = neg(in0)

@@ -1,5 +1,13 @@
 # shared
 #
+# in0: (2, 4096) float32
+# in1: (2, 4096) float32
+# out0: (2, 4096) float32
+# total_t0: (4, 2) float32, workspace
+# total_out0: (4, 2) float32, workspace
+# whole_t0: (4, 2) float32, workspace
+# whole_out0: (4, 2) float32, workspace
+#
 # kernel scan_scan_2x4096_totals: grid r.0 in 2, s in 4  [warps 4, stages 1]
 #   t0_carry: (r 1) float32 = 0
 #   out0_carry: (r 1) float32 = 0

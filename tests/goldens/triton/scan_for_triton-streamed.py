@@ -1,5 +1,9 @@
 # streamed
 #
+# in0: (2, 4096) float32
+# in1: (2, 4096) float32
+# out0: (2, 4096) float32
+#
 # kernel scan_scan_2x4096: grid r.0 in 2  [warps 4, stages 1]
 #   t0_carry: (r 1) float32 = 0
 #   out0_carry: (r 1) float32 = 0

@@ -1,5 +1,9 @@
 # a schedule
 #
+# a: (32, 200) float32
+# b: (200, 48) float32
+# out: (32, 48) float32
+#
 # zero out
 # kernel split: grid s in 3, m.0 in 2, n.0 in 3  [warps 4, stages 1]
 #   acc: (m 16, n 16) float32 = 0

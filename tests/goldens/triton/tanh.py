@@ -1,5 +1,8 @@
 # a schedule
 #
+# x: (100,) float32
+# out: (100,) float32
+#
 # kernel tanh: grid i.0 in 2  [warps 4, stages 1]
 #   x: (i 64) float32 = load x[i.0*64 : +64]
 #   y: (i 64) float32 = tanh(x)

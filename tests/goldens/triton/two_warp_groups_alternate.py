@@ -1,5 +1,9 @@
 # a schedule
 #
+# a: (8192, 256) bfloat16
+# b: (512, 256) bfloat16
+# out: (8192, 512) bfloat16
+#
 # kernel matmul: grid m.0 in 64, n.0 in 4, persistent on 132 programs  [warps 8, stages 1, 1 more to load]
 #   acc: (m 128, n 128) float32 = 0
 #   for k.0 in 4:  # 3 stages

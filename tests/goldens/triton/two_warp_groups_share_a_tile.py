@@ -1,5 +1,11 @@
 # a schedule
 #
+# a: (4096, 256) bfloat16
+# b: (512, 256) bfloat16
+# bias: (512,) bfloat16
+# residual: (4096, 512) bfloat16
+# out: (4096, 512) bfloat16
+#
 # kernel matmul: grid m.0 in 32, n.0 in 2, m.0 in groups of 8, persistent on 64 programs  [warps 8, stages 1, 1 more to load]
 #   acc: (m 128, n 256) float32 = 0
 #   for k.0 in 4:  # 3 stages

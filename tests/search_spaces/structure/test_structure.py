@@ -36,7 +36,7 @@ def test_reductions_over_different_axes_are_refused_with_the_rules_tried(target:
         Stage("out", (b, c), ex.mul(x, Access("rows", (axis_index("r"), axis_index("b")))), Reduction("sum", (r,))),
     )
     workload = Workload("both_sums", (Tensor("x", (64, 8, 50), "float32"),), both)
-    with pytest.raises(EmptySearchSpaceError, match=r"no anchor matches both_sums .*reduction"):
+    with pytest.raises(EmptySearchSpaceError, match=r"no anchor matches both_sums .*reduction.*; sizes: i0 \d+"):
         best_spaces.build(workload, target)
 
 

@@ -16,7 +16,7 @@ from autosched.baselines import baselines
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
-from autosched.checking.trial_data import TrialData
+from autosched.checking.trial_data import Division, TrialData
 from schedule_checks import HERE, fault, faults
 from search_spaces import InputError, Workload, ops
 from search_spaces.workloads.dtypes import FLOAT8
@@ -109,7 +109,7 @@ def test_kernels_are_right_at_scales_of_every_magnitude(weights: str | None) -> 
         if "scale" in tensor.name:
             # From 1e-4 to 1e4, those of neighbours far apart.
             x.copy_(10.0 ** (8 * torch.rand(x.shape, generator=generator) - 4))
-    data = TrialData(workload, inputs, expect(workload, inputs), [0] * (len(inputs) + 1))
+    data = TrialData(workload, inputs, [Division({}, expect(workload, inputs))], [0] * (len(inputs) + 1))
     space = best_spaces.build(workload, HERE)
     seeds = list(space.seeds())
     assert not [found for schedule in seeds[:: max(1, len(seeds) // 3)] if (found := fault(schedule, data))]

@@ -59,6 +59,25 @@ static double number(unsigned short bits, char kind) {
     memcpy(&y, &bits, 2);
     return double(y);
 }
+// x y + z in both halves of words, where that is exact.
+static Word paired(Word x, Word y, Word z, char kind) {
+    Word both = 0;
+    for (int shift = 0; shift < 32; shift += 16) {
+        double sum = number(x >> shift, kind) * number(y >> shift, kind) + number(z >> shift, kind);
+        _Float16 half = _Float16(sum);
+        both |= (kind == 'b' ? as<float, unsigned>(float(sum)) >> 16 : as<_Float16, unsigned short>(half)) << shift;
+    }
+    return both;
+}
+static Word __byte_perm(Word x, Word y, Word selector) {
+    unsigned char bytes[8], chosen[4];
+    memcpy(bytes, &x, 4);
+    memcpy(bytes + 4, &y, 4);
+    for (int i = 0; i < 4; ++i) chosen[i] = bytes[selector >> 4 * i & 7];
+    Word made;
+    memcpy(&made, chosen, 4);
+    return made;
+}
 // Element k of four bytes times `step` of a word of an operand: 16 bits, bytes, or 32 bits.
 static double element(const Word* words, int at, char kind) {
     unsigned short half;
@@ -202,6 +221,18 @@ EMULATED = {
             f"{{ wmma_store(at, c, apart, {int(order == 'columns')}); }}"
         )
         for order in ("rows", "columns")
+    },
+    **{
+        f"uint32 {name}_{element}({arguments})": f"{{ return paired({factors}, '{element[0]}'); }}"
+        for element, base, one, minus_one in (
+            ("bfloat16", "0x43004300", "0x3f803f80", "0xbf80bf80"),
+            ("float16", "0x64006400", "0x3c003c00", "0xbc00bc00"),
+        )
+        for name, arguments, factors in (
+            ("fields", "uint32 bits, uint32 added", f"bits & mask | {base}, {one}, added"),
+            ("signed", "uint32 bits", f"bits & 0x800080 | {base}, {minus_one}, bits & 0x7f007f | {base}"),
+            ("less", "uint32 x, uint32 y", f"y, {minus_one}, x"),
+        )
     },
     "uint32 round_tf32(uint32 bits)": "{ return (bits + 0x1000) & 0xffffe000; }",
     "uint32 pack_float16(float first, float second)": (

@@ -42,7 +42,9 @@ def computed(
     for leaf in traced.leaves:
         given = leaf.tensor if leaf.position is None else inputs[leaf.position]
         assert given is not None
-        dtype = torch.float64 if given.is_floating_point() else given.dtype
+        # PyTorch reads exponents as bytes.
+        wide = given.is_floating_point() and given.dtype != torch.float8_e8m0fnu
+        dtype = torch.float64 if wide else given.dtype
         memory[leaf] = torch.empty_strided(leaf.shape, leaf.strides, dtype=dtype).copy_(given)
     for step in traced.steps:
         if step.assembled is None:

@@ -6,7 +6,8 @@ computes (bias, activation, residual …) is done on these values, so an epilogu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -20,7 +21,7 @@ from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, first_element, tiles_of_integers
 from autosched.backends.llvm.ir.operators import mapped
 from autosched.backends.llvm.ir.text import IRValue
-from autosched.backends.llvm.ir.values import broadcast, first_lanes, index, minus, plus
+from autosched.backends.llvm.ir.values import broadcast, condition, first_lanes, index, larger, minus, plus
 from search_spaces.programs.addressing import Dimension
 from search_spaces.programs.statements import (
     Dot,
@@ -28,6 +29,7 @@ from search_spaces.programs.statements import (
     For,
     Gather,
     If,
+    Let,
     Load,
     Map,
     Position,
@@ -83,6 +85,10 @@ class ContractionPrinter:
                     self.body(s.body)
             case If():
                 self._if(s)
+            case Let():
+                self.code.bind(s, first_element(self.code.b, self._operand(0, 0, s.src)))
+            case Load(dst=Tile(axes=()), guarded=True):
+                self._gather(Gather(s.dst, s.buffer, s.slices, s.fill))
             case Load() if s.guarded or any(p.step != 1 for p in s.slices):
                 raise CompileError(f"load of {s.buffer}: a product on a CPU reads no fill, and skips no element")
             case Load() if self.dot.axis in s.dst.axes:
@@ -210,17 +216,38 @@ class ContractionPrinter:
 
     def _store(self, s: Store) -> None:
         code, source = self.code, self.tiles[s.src]
-        dtype = code.buffers[s.buffer].dtype
         cells, between = self._at(s.buffer, s.slices, source.tile)
+        if s.where:
+            self._store_rows(s, cells, between)
+            return
         if self._has_rows_together(s.buffer, s.slices):
+            dtype = code.buffers[s.buffer].dtype
             RowBlocks(code, [*cells], self.rows, between, dtype, self.in_panels).store(source.values)
             return
+        self._store_cells(s, cells, between)
+
+    def _store_cells(self, s: Store, cells: Iterable[Place], between: int) -> None:
+        code, values, dtype = self.code, self.tiles[s.src].values, self.code.buffers[s.buffer].dtype
         for cell, address, left, mask in cells:
             if left > 0 and between == 1:
-                code.store(source.values[cell], address, dtype, code.lanes, mask)
+                code.store(values[cell], address, dtype, code.lanes, mask)
             elif left > 0:
                 apart = strided_offsets(code.b, between, index(0), code.lanes)
-                code.store_each(source.values[cell], address, apart, dtype, mask)
+                code.store_each(values[cell], address, apart, dtype, mask)
+
+    def _store_rows(self, s: Store, cells: Iterable[Place], between: int) -> None:
+        """The rows of a tile that are to be stored.
+
+        Raises:
+            CompileError: some elements of a row are, and others are not.
+        """
+        b, chosen = self.code.b, self.tiles[s.where]
+        if self._column_axis in chosen.tile.axes:
+            raise CompileError(f"store to {s.buffer}: a product on a CPU stores whole rows, or none of their elements")
+        for row, own in itertools.groupby([*cells], lambda place: place[0][0]):
+            lane = first_element(b, chosen.values[row if self._row_axis in chosen.tile.axes else 0, 0])
+            with self.code.when(condition(b, lane, 1), "stored"):
+                self._store_cells(s, own, between)
 
     def _start(self, piece: Slice) -> IRValue:
         """The start of a slice, moved back with the register tile if its outputs would exceed the buffer."""
@@ -292,12 +319,13 @@ class ContractionPrinter:
             raise CompileError("columns of the right operand must be neighbours: pack it in panels")
         ends = min((self.operands[s.a], self.operands[s.b]), key=lambda x: x.along(x.reduction).size)
         steps, shortest = ends.remaining_steps(code), ends.shortest_steps(code)
-        unroll = min(s.unroll, shortest)
+        steps = steps if shortest else larger(code.b, steps, index(0))
+        unroll = min(s.unroll, shortest or s.unroll)
         code.b.comment(
             f"{s.dst.name} += {s.a} . {s.b}: {self.rows} x {self.columns} in registers, {unroll} steps a turn"
         )
         kernel = MicroKernel(code, a, c, self.rows, self.columns, self.dot.prefetch_b)
-        result = kernel.product(self.tiles[s.dst.name].values, steps, unroll)
+        result = kernel.product(self.tiles[s.dst.name].values, steps, unroll, few=not shortest)
         self.tiles[s.dst.name] = RegisterTile(s.dst, result)
 
 

@@ -36,24 +36,39 @@ class MicroKernel:
     def vectors(self) -> int:
         return vectors_of(self.columns, self.code.lanes)
 
-    def product(self, before: dict[Cell, IRValue], steps: IRValue, unroll: int) -> dict[Cell, IRValue]:
-        """The tile after `steps` steps: whole iterations of `unroll` of them, then the rest one by one."""
+    def product(
+        self, before: dict[Cell, IRValue], steps: IRValue, unroll: int, few: bool = False
+    ) -> dict[Cell, IRValue]:
+        """The tile after `steps` steps: whole iterations of `unroll` of them, then the rest one by one.
+
+        `few`: there may be fewer than `unroll`, or none.
+        """
         b = self.code.b
         if steps.number is not None and steps.number % unroll == 0:
             _, _, result = self._steps(self.a.base, self.b.base, before, steps, unroll)
             return result
         rest = b.srem(steps, index(unroll))
+        if few:
+            whole = minus(b, steps, rest)
+            result = self._some(self.a.base, self.b.base, before, whole, unroll)
+            return self._some(self._after(self.a, whole), self._after(self.b, whole), result, rest)
         at, bt, result = self._steps(self.a.base, self.b.base, before, minus(b, steps, rest), unroll)
-        return self._rest(at, bt, result, rest)
+        return self._some(at, bt, result, rest)
 
-    def _rest(self, at: IRValue, bt: IRValue, before: dict[Cell, IRValue], rest: IRValue) -> dict[Cell, IRValue]:
-        """The steps that do not fill an iteration, if there are any."""
+    def _after(self, panel: Panel, steps: IRValue) -> IRValue:
+        """The address of a panel's elements after so many steps."""
+        return self.code.address(panel.base, self.code.scaled(steps, panel.reduction_stride), panel.dtype)
+
+    def _some(
+        self, at: IRValue, bt: IRValue, before: dict[Cell, IRValue], rest: IRValue, unroll: int = 1
+    ) -> dict[Cell, IRValue]:
+        """So many steps from two pointers on, if there are any."""
         b = self.code.b
         start = b.block
         more, after = b.append_basic_block("rest"), b.append_basic_block("rest.end")
         b.cbranch(b.icmp_signed(">", rest, index(0)), more, after)
         b.position_at_end(more)
-        _, _, result = self._steps(at, bt, before, rest, 1)
+        _, _, result = self._steps(at, bt, before, rest, unroll)
         end = b.block
         b.branch(after)
         b.position_at_end(after)

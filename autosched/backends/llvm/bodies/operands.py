@@ -81,14 +81,19 @@ class OperandTile:
         return self.along(self.reduction).stride
 
     def remaining_steps(self, code: Code) -> IRValue:
-        """Number of reduction positions of this tile that are inside the buffer."""
-        d = self.along(self.reduction)
-        return code.remaining(d.slice.start, self.steps, d.size)
+        """Number of reduction positions of this tile that are inside the buffer; none if that is not positive."""
+        return _remaining(code, self.along(self.reduction), self.steps)
 
     def shortest_steps(self, code: Code) -> int:
         """The fewest reduction positions that any tile of the loop has."""
         d = self.along(self.reduction)
-        return min(self.steps, d.size - d.slice.start.maximum(code.extents))
+        return 0 if d.slice.bound else min(self.steps, d.size - d.slice.start.maximum(code.extents))
+
+
+def _remaining(code: Code, d: Dimension, extent: int) -> IRValue:
+    """Number of positions of a slice, of `extent`, that are inside the buffer, and within the slice's bound."""
+    inside, bound = code.remaining(d.slice.start, extent, d.size), d.slice.bound
+    return smaller(code.b, inside, code.remaining(bound.start, extent, bound.size)) if bound else inside
 
 
 def operand(code: Code, load: Load, reduction: str) -> OperandTile:
@@ -98,7 +103,12 @@ def operand(code: Code, load: Load, reduction: str) -> OperandTile:
     if load.panels is None:
         return found
     result = replace(found, packed=code.take_scratch(_packed_elements(load, own, reduction, load.panels)))
-    _pack(code, result, load.panels)
+    steps = result.remaining_steps(code)
+    if result.shortest_steps(code):
+        _pack(code, result, load.panels, steps)
+    else:
+        with code.when(code.b.icmp_signed(">", steps, index(0)), "pack"):
+            _pack(code, result, load.panels, steps)
     return result
 
 
@@ -138,11 +148,14 @@ def _address_in_place(code: Code, source: OperandTile, own_start: Affine, width:
     return code.address(code.base[source.load.buffer], offset, source.buffer.dtype)
 
 
-def _pack(code: Code, source: OperandTile, panels: Panels) -> None:
-    """Copy the tile to its panels: rows of memory in order if they run along the panels, else panel by panel."""
+def _pack(code: Code, source: OperandTile, panels: Panels, steps: IRValue) -> None:
+    """Copy so many steps of the tile to its panels.
+
+    Rows of memory in order if they run along the panels, else panel by panel.
+    """
     kind = "panels" if panels.interleaved else "padded rows"
     code.b.comment(f"pack {source.load.buffer} in {kind} of {panels.width} along {panels.axis}")
-    steps, valid = source.remaining_steps(code), min(panels.width, source.size)
+    valid = min(panels.width, source.size)
     if panels.interleaved and (source.own_stride == 1 or source.reduction_stride != 1):
         with code.loop(steps, "pack.k") as k, _each_panel(code, source, panels) as (begin, target):
             row = code.address(begin, code.scaled(k, source.reduction_stride), source.buffer.dtype)
@@ -159,7 +172,7 @@ def _pack(code: Code, source: OperandTile, panels: Panels) -> None:
 def _each_panel(code: Code, source: OperandTile, panels: Panels) -> Iterator[tuple[IRValue, IRValue]]:
     """Loop over the panels of the tile that exist, with the address of each in the buffer and of its packed copy."""
     extent = source.load.dst.extent(source.own)
-    present = code.remaining(source.begin, extent, source.size)
+    present = _remaining(code, source.along(source.own), extent)
     variable = f"{source.load.dst.name}.panel"
     assert source.packed is not None
     with code.loop(present, variable, panels.width) as position:
@@ -188,7 +201,7 @@ def _copy_rows(code: Code, source: OperandTile, begin: IRValue, target: IRValue,
     """Reduction axis contiguous, rows kept: `width` copies of whole vectors side by side."""
     own_stride = source.own_stride
     dtype = source.buffer.dtype
-    with _vectors_of_steps(code, source, steps) as (k, lanes):
+    for k, lanes in _vectors_of_steps(code, source, steps):
         here, there = code.address(begin, k, dtype), code.address(target, k)
         rows = [code.load(code.address(here, r * own_stride, dtype), dtype, lanes) for r in range(width)]
         for r, values in enumerate(rows):
@@ -201,7 +214,7 @@ def _transpose(
     """Reduction axis contiguous, panels wanted: square blocks are transposed in registers."""
     own_stride = source.own_stride
     dtype = source.buffer.dtype
-    with _vectors_of_steps(code, source, steps) as (k, lanes):
+    for k, lanes in _vectors_of_steps(code, source, steps):
         here, there = code.address(begin, k, dtype), code.address(target, code.scaled(k, width))
         for group in range(0, width, code.lanes):
             present = min(code.lanes, valid - group)
@@ -218,13 +231,27 @@ def _transpose(
                 code.store(column, out, "float32", lanes, code.mask(width - group))
 
 
-@contextmanager
 def _vectors_of_steps(code: Code, source: OperandTile, steps: IRValue) -> Iterator[tuple[IRValue, int]]:
-    """Loop over the reduction steps by whole vectors; the last one is moved back to end with the tile.
+    """Loops over the reduction steps by whole vectors; the last one is moved back to end with the tile.
 
-    Yields the first step and the number of lanes: 1 when some tile is shorter than a vector.
+    Yields the first step and the number of lanes for what is printed then: 1 when some tile is shorter than a vector.
+    Where data says how long a tile is, both are printed.
     """
-    lanes = code.lanes if source.shortest_steps(code) >= code.lanes else 1
+    shortest, lanes = source.shortest_steps(code), code.lanes
+    if shortest:
+        with _steps_by(code, steps, lanes if shortest >= lanes else 1) as found:
+            yield found
+        return
+    with code.choice(code.b.icmp_signed(">=", steps, index(lanes)), "vectors") as otherwise:
+        with _steps_by(code, steps, lanes) as found:
+            yield found
+        otherwise()
+        with _steps_by(code, steps, 1) as found:
+            yield found
+
+
+@contextmanager
+def _steps_by(code: Code, steps: IRValue, lanes: int) -> Iterator[tuple[IRValue, int]]:
     with code.loop(steps, "pack.k", lanes) as k:
         if lanes > 1 and (steps.number is None or steps.number % lanes):
             k = smaller(code.b, k, minus(code.b, steps, index(lanes)))

@@ -19,7 +19,7 @@ from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, tiles_of_integers
 from autosched.backends.llvm.ir.operators import mapped
 from autosched.backends.llvm.ir.text import IRValue
-from autosched.backends.llvm.ir.values import first_lanes, index, larger, minus, plus, smaller
+from autosched.backends.llvm.ir.values import first_lanes, index, minus, plus, smaller
 from search_spaces.programs.addressing import Dimension
 from search_spaces.programs.statements import (
     Fill,
@@ -133,7 +133,7 @@ class RowPrinter:
                 with code.turns(s):
                     self.row_body(s.body)
             case Let():
-                code.variables[s.variable] = self._bound(s)
+                code.bind(s, self.row.value(s.src))
             case If():
                 raise CompileError("a row kernel on a CPU cannot branch")
             case Fill():
@@ -155,10 +155,6 @@ class RowPrinter:
                 code.store(self.row.value(s.src), address, code.buffers[s.buffer].dtype, 1)
             case _:
                 raise CompileError(f"a row kernel on a CPU cannot say {type(s).__name__}")
-
-    def _bound(self, s: Let) -> IRValue:
-        b = self.code.b
-        return smaller(b, larger(b, self.row.value(s.src), index(0)), index(s.extent - 1))
 
     # -- passes over the columns
 

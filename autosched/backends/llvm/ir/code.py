@@ -28,7 +28,7 @@ from autosched.backends.llvm.ir.values import (
     vector,
 )
 from search_spaces.programs.addressing import Address, Dimension, address
-from search_spaces.programs.statements import For, Load
+from search_spaces.programs.statements import For, Let, Load
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Bound, Slice
 from search_spaces.workloads.dtypes import DTYPES, is_float
@@ -162,6 +162,10 @@ class Code:
         yield otherwise
         b.branch(after)
         b.position_at_end(after)
+
+    def bind(self, s: Let, value: IRValue) -> None:
+        """Bind a variable to data: the nearest of its values to this one."""
+        self.variables[s.variable] = smaller(self.b, larger(self.b, value, index(0)), index(s.extent - 1))
 
     def affine(self, form: Affine) -> IRValue:
         """The value of an affine form of the variables in scope."""

@@ -42,6 +42,8 @@ def _fmod(a: Expression, b: Expression) -> Expression:
 
 def _with_sign_of(b: Expression, rest: Expression, kept: Expression, moved: Expression) -> Expression:
     """`moved` where a remainder's sign differs from that of b, else `kept`."""
+    if isinstance(b, Integer) and b.value > 0:
+        return ex.call("where", ex.call("lt", rest, Integer(0)), moved, kept)
     opposite = ex.call("lt", ex.call("bitwise_xor", rest, b), Integer(0))
     return ex.call("where", ex.call("eq", rest, Integer(0)), kept, ex.call("where", opposite, moved, kept))
 

@@ -123,17 +123,22 @@ def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
     (inner,), (carried,) = chain.inner, chain.carried.values()
     (axis,) = carried.carried
     walked = math.prod(x.extent for x in chain.walked)
-    most = _MOST_CACHES * target.l2_bytes // (4 * walked)
     extent = chain.m.extent
-    heights = [h for h in range(_FEWEST_ROWS, min(most, _MOST_ROWS) + 1) if extent % h == 0 and h % _STEP == 0]
+    most = min(_MOST_CACHES * target.l2_bytes // (4 * walked), _MOST_ROWS)
+    heights = [h for h in range(_FEWEST_ROWS, most + 1, _STEP) if extent % h == 0]
+    if most < _FEWEST_ROWS:
+        raise UnmatchedError(f"a cache holds {most} rows of {walked} columns; expected {_FEWEST_ROWS} at least")
     if not heights:
-        raise UnmatchedError(f"no tile of {chain.m.name} by all of {chain.c.name} is even and stays in a cache")
+        raise UnmatchedError(
+            f"the first product has {extent} rows; expected a multiple of {_STEP}, in equal parts of {_FEWEST_ROWS} to "
+            f"{most}"
+        )
     rows = [r for r in REGISTER_ROWS if any(h % r == 0 for h in heights)]
     return (
         tiling("m", extent, "grid", heights),
         replace(nested("c", chain.c.extent, ("loop", "tile"), _pieces(chain.c.extent)), bears_on="nothing"),
-        register_tiling("inner_register", _register_tiles(rows, chain.c, target), target),
-        register_tiling("carried_register", _register_tiles(rows, axis, target), target),
+        register_tiling("inner_register", _register_tiles(rows, "first", chain.c, target), target),
+        register_tiling("carried_register", _register_tiles(rows, "second", axis, target), target),
         packing("pack_rows", _packing(chain, inner.a, inner.summed[0], ROWS)),
         packing("pack_walked", _packing(chain, inner.b, chain.c)),
         packing("pack_carried", _packing(chain, carried.b, axis)),
@@ -149,11 +154,13 @@ def _pieces(extent: int) -> tuple[tuple[int, int], ...]:
     return tuple((n, extent // n) for n in _PIECES if extent % n == 0 and (n == 1 or extent // n >= _SHORTEST_PIECE))
 
 
-def _register_tiles(rows: Collection[int], axis: Axis, target: Target) -> tuple[KnobValue, ...]:
-    """The register tiles that divide the axis."""
+def _register_tiles(rows: Collection[int], product: str, axis: Axis, target: Target) -> tuple[KnobValue, ...]:
+    """The register tiles that divide the axis, which is that of a product's columns."""
     found = tuple(t for t in register_tiles(rows, target) if isinstance(t, tuple) and axis.extent % t[1] == 0)
     if not found:
-        raise UnmatchedError(f"{axis.extent} positions of {axis.name} are no whole vectors")
+        raise UnmatchedError(
+            f"the {product} product has {axis.extent} columns; expected whole vectors, a multiple of {target.lanes}"
+        )
     return found
 
 

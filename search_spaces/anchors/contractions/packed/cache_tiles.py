@@ -33,6 +33,8 @@ def cache_decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
     a, b = form.tensors
     by_rows = (ROWS,) if form.map_of(a).runs_along(form.k.name) else ()
     once_a, once_b = ((PREPARED,) if form.constant_of(x) else () for x in (a, b))
+    # Panels of a segment's rows begin where data says; along k they are read from any step on.
+    once_a = () if form.cuts[0] == form.m.name else once_a
     packing_a: tuple[KnobValue, ...] = (IN_PLACE, *by_rows, PANELS, *once_a)
     in_place = (IN_PLACE,) if form.map_of(b).runs_along(form.n.name) else ()
     packing_b: tuple[KnobValue, ...] = (*in_place, PANELS, *once_b)
@@ -64,7 +66,8 @@ def cache_starts(form: Contraction, target: Target, decisions: Sequence[Decision
     by_name = {d.name: d.knob for d in decisions}
     ways_a, ways_b = by_name["pack_a"].values, by_name["pack_b"].values
     packed_a, packed_b = PREPARED if PREPARED in ways_a else ways_a[1], ways_b[-1]
-    few_rows = form.m.extent < 2 * SHORTEST_REDUCTION
+    rows = form.m.extent // form.cuts[1] if form.cuts[0] == form.m.name else form.m.extent
+    few_rows = rows < 2 * SHORTEST_REDUCTION
     steps = (32, 128) if few_rows else (256, 512)
     found = []
     for rows, vectors in _START_TILES:

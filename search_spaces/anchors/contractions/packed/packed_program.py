@@ -36,14 +36,17 @@ from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
+# Variables of blocks of rows and of tiles along k; and the one that is 1 in the last iteration of a k that data cuts.
+ROW_BLOCKS, STEPS, IS_LAST = "m.0", "k.0", "k.last"
+
 
 def packed_program(workload: Workload, form: Contraction, target: Target, values: Values) -> TileProgram:
     """One kernel, whose programs have blocks of rows and columns."""
     parts = _Parts(workload, form, values)
     grid = [*(GridAxis(f"{x.name}.0", x.extent) for x in form.outer)]
-    grid += GridAxis("m.0", parts.grid_m), GridAxis("n.0", parts.grid_n)
+    grid += GridAxis(ROW_BLOCKS, parts.grid_m), GridAxis("n.0", parts.grid_n)
     before = () if parts.pack_in_i else parts.load_a()
-    loop = For("k.0", parts.steps, (*before, parts.sweep()))
+    loop = For(STEPS, parts.steps, (*before, parts.sweep()))
     for x in reversed(form.around):
         loop = For(f"{x.name}.0", x.extent, (loop,))
     launch = Launch(lanes=target.lanes, vectors=1)
@@ -84,7 +87,7 @@ class _Parts:
         self.outer = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.outer}
         self.around = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.around}
         # The loops over the reduction, outermost first.
-        loops = (*((f"{x.name}.0", x.extent) for x in form.around), ("k.0", self.steps))
+        loops = (*((f"{x.name}.0", x.extent) for x in form.around), (STEPS, self.steps))
         self.loops = tuple((variable, extent) for variable, extent in loops if extent > 1)
         self.pack_in_i = values.word("inner") == "i_pack_j"
         self.prepared = tuple(
@@ -95,8 +98,15 @@ class _Parts:
         )
 
     @property
+    def rows_are_cut(self) -> bool:
+        """True if data cuts the rows, so that tiles at one segment's end overlap the next one."""
+        return self.form.cuts[0] == self.form.m.name
+
+    @property
     def sums_in_output(self) -> bool:
         """True if partial sums can wait in the output: it is float32, and register tiles never overlap."""
+        if self.rows_are_cut:
+            return False
         whole = self.form.m.extent % self.rows == 0 and self.form.n.extent % self.columns == 0
         return whole and len(self.workload.outputs) == 1 and self.workload.outputs[0].dtype == "float32"
 
@@ -104,17 +114,21 @@ class _Parts:
         """Partial sums between iterations of k.0, one register tile after another, unless they wait in the output."""
         if not self.loops or self.sums_in_output:
             return ()
+        name, tiles = workspace_name(self.workload, "partial"), (self.cache_m, self.sweeps * self.cache_n)
+        if self.rows_are_cut:
+            # Segments need different numbers of tiles: each program has room for its own.
+            return (Buffer(name, (*tiles, self.rows, self.columns), "float32", "own"),)
         batch = tuple(x.extent for x in self.form.outer)
-        shape = (*batch, self.grid_m * self.cache_m, self.grid_n * self.sweeps * self.cache_n, self.rows, self.columns)
-        return (Buffer(workspace_name(self.workload, "partial"), shape, "float32", "workspace"),)
+        shape = (*batch, self.grid_m * tiles[0], self.grid_n * tiles[1], self.rows, self.columns)
+        return (Buffer(name, shape, "float32", "workspace"),)
 
     def load_a(self) -> tuple[Load, ...]:
         """The cache tile of a, or the one row panel of it of loop i's iteration; nothing if it is prepared."""
         if self.prepared[0]:
             return ()
-        place = Slice(start_of(("m.0", self.block_m)), self.block_m, self.form.m.name)
+        place = Slice(start_of((ROW_BLOCKS, self.block_m)), self.block_m, self.form.m.name)
         if self.pack_in_i:
-            place = Slice(start_of(("m.0", self.block_m), ("i", self.rows)), self.rows, self.form.m.name)
+            place = Slice(start_of((ROW_BLOCKS, self.block_m), ("i", self.rows)), self.rows, self.form.m.name)
         packing = self.values["pack_a"]
         panels = None if packing == IN_PLACE else Panels(self.form.m.name, self.rows, packing == PANELS)
         return (self._load(self.form.tensors[0], "a_panel" if self.pack_in_i else "a", place, panels),)
@@ -128,7 +142,7 @@ class _Parts:
         return For("n.1", self.sweeps, (*load, self._register_loops()), bound=bound)
 
     def _load(self, access: Access, name: str, piece: Slice, panels: Panels | None) -> Load:
-        along_k = Slice(start_of(("k.0", self.tile_k)), self.tile_k, self.form.k.name)
+        along_k = Slice(start_of((STEPS, self.tile_k)), self.tile_k, self.form.k.name)
         place = {**self.outer, **self.around, piece.axis: piece, along_k.axis: along_k}
         slices = slices_at(access, place)
         element = next(t.dtype for t in self.workload.inputs if t.name == access.tensor)
@@ -137,7 +151,7 @@ class _Parts:
     def _register_loops(self) -> For:
         """The loops over register tiles, in the order of the knob `inner`."""
         form = self.form
-        m_start = start_of(("m.0", self.block_m), ("i", self.rows))
+        m_start = start_of((ROW_BLOCKS, self.block_m), ("i", self.rows))
         n_start = start_of(*self.columns_before, ("j", self.columns))
         body = tuple(self._register_tile(m_start, n_start))
         bounds = {"i": Bound(m_start, form.m.extent), "j": Bound(n_start, form.n.extent)}
@@ -162,6 +176,8 @@ class _Parts:
         before = Tile("before", c.axes, c.shape)
         # The sum starts from 0 in every iteration: one that starts from memory would wait for it before the first step.
         first, last = {v: 0 for v, _ in self.loops}, {v: extent - 1 for v, extent in self.loops}
+        if self.form.cuts[0] == form.k.name:
+            last = {IS_LAST: 1}
         join = _where_all(first, (), (Load(before, buffer, where), Map(c, "add", ("c", "before"))))
         end = _where_all(last, tuple(finish), (Store(buffer, where, "c"),))
         return [*start, *join, *end]
@@ -170,10 +186,14 @@ class _Parts:
         """Buffer and slices of a register tile's sum between iterations of k.0; with only one, those of the result."""
         if not self.loops or self.sums_in_output:
             return self.workload.output_names[0], tuple(place[x.name] for x in self.form.axes)
+        ours = self.rows_are_cut
+        outer = () if ours else tuple(self.outer.values())
+        row = () if ours else ((ROW_BLOCKS, self.cache_m),)
+        column = () if ours else (("n.0", self.sweeps * self.cache_n),)
         return workspace_name(self.workload, "partial"), (
-            *self.outer.values(),
-            Slice(start_of(("m.0", self.cache_m), ("i", 1))),
-            Slice(start_of(("n.0", self.sweeps * self.cache_n), ("n.1", self.cache_n), ("j", 1))),
+            *outer,
+            Slice(start_of(*row, ("i", 1))),
+            Slice(start_of(*column, ("n.1", self.cache_n), ("j", 1))),
             Slice(Affine(), self.rows, self.form.m.name),
             Slice(Affine(), self.columns, self.form.n.name),
         )
@@ -181,10 +201,10 @@ class _Parts:
     def _panels(self) -> list[Statement]:
         """The panels of both operands for one register tile: of prepared ones, or views of cache tiles."""
         form, (once_a, once_b) = self.form, self.prepared
-        place, k = {**self.outer, **self.around}, Slice(start_of(("k.0", self.tile_k)), self.tile_k, self.form.k.name)
+        place, k = {**self.outer, **self.around}, Slice(start_of((STEPS, self.tile_k)), self.tile_k, self.form.k.name)
         found: list[Statement] = []
         if once_a:
-            found.append(once_a.load("a_panel", start_of(("m.0", self.cache_m), ("i", 1)), place, k))
+            found.append(once_a.load("a_panel", start_of((ROW_BLOCKS, self.cache_m), ("i", 1)), place, k))
         elif not self.pack_in_i:
             found.append(self._view("a", form.tensors[0], form.m.name, "i", self.rows))
         if once_b:

@@ -15,7 +15,7 @@ from autosched.checking.reference import evaluate
 from autosched.checking.rounding import analysis
 from autosched.checking.rounding.analysis import rounding_error
 from chained_workloads import Scores, attention
-from search_spaces import ops
+from search_spaces import Workload, ops
 from search_spaces.workloads.expressions.expression import Apply, Literal, call, mul
 
 WORKLOADS = (
@@ -27,10 +27,13 @@ WORKLOADS = (
     ops.grouped_matmul(5, 40, 6, 7),
     ops.grouped_matmul(5, 40, 6, 7, ragged="k"),
     ops.segment_sum(60, 5, 9),
+    ops.block_sparse_matmul(24, 6, 10, 60, 1),
 )
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=["heads", "rows", "windows", "segments", "ragged", "sums"])
+@pytest.mark.parametrize(
+    "workload", WORKLOADS, ids=["heads", "rows", "windows", "segments", "ragged", "sums", "sparse"]
+)
 def test_pieces_are_what_the_whole_is(workload, monkeypatch) -> None:
     inputs = random_inputs(workload, seed=0)
     whole, errors = evaluate(workload, inputs), rounding_error(workload, inputs)
@@ -65,3 +68,43 @@ def test_factors_of_different_conditions_have_no_common_one() -> None:
         call("where", condition, element, Literal(1.0)),
     ):
         assert condition_of(replace(stage, expression=mul(a, other))) is None
+
+
+def a_sparse_product(infinite: bool) -> tuple[Workload, list[torch.Tensor]]:
+    """With a row that is 0, whose factors of other rows may be infinite."""
+    workload = ops.block_sparse_matmul(24, 6, 10, 60, 1)
+    values, rows, columns, b = random_inputs(workload, seed=0)
+    rows.copy_(torch.arange(25) * 60 // 24)
+    columns.copy_(torch.arange(60) % 9)
+    columns[2:5] = 9
+    b[9] = torch.inf if infinite else 1
+    return workload, [values, rows, columns, b]
+
+
+@pytest.mark.parametrize("infinite", [False, True])
+def test_a_condition_of_all_factors_is_asked_once_where_that_adds_no_zero_times_infinity(infinite, monkeypatch) -> None:
+    workload, inputs = a_sparse_product(infinite)
+    (whole,) = evaluate(workload, inputs)
+    monkeypatch.setattr(pieces, "_LARGEST", 500)
+    monkeypatch.setattr(pieces, "_LARGEST_WITHIN", 500)
+    found = pieces.pieces_of(workload, inputs, evaluate)
+    assert found is not None
+    torch.testing.assert_close(evaluate(workload, inputs)[0], whole, equal_nan=True)
+    conditions = [str(part).count("where(") for part, _ in found.parts]
+    assert set(conditions) == ({1, 2} if infinite else {1})
+    # 60 elements in all: a piece has those of its rows.
+    assert sum(axis.extent for part, _ in found.parts for axis in part.stages[0].reduction.axes[:1]) == 60
+
+
+def test_positions_between_bounds_are_found_without_a_look_at_them(monkeypatch) -> None:
+    workload, inputs = a_sparse_product(False)
+    monkeypatch.setattr(pieces, "_LARGEST", 500)
+    monkeypatch.setattr(pieces, "_LARGEST_WITHIN", 500)
+    asked: list[int] = []
+
+    def counted(part: Workload, read: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        asked.append(max(s.points for s in part.stages))
+        return evaluate(part, read)
+
+    assert pieces.pieces_of(workload, inputs, counted)
+    assert max(asked) < 24 * 60

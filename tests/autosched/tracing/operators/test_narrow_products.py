@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -11,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 import autosched
@@ -19,44 +19,13 @@ from autosched import trace
 from autosched.tracing.operators import int4_layout, narrow_products
 from autosched.tracing.operators.int4_layout import Int4Layout
 from autosched.tracing.translation.translate import WithoutKernelError
+from narrow_tensors import assert_equal, by_groups, drawn, integers, of_one_kernel, scales
+from needed import needs_gpu
 from schedule_checks import faults
-from search_spaces import InputError, Workload
+from search_spaces import InputError
 from search_spaces.workloads.expressions.walking import accesses
-from traced_reference import computed
 
 N, K, GROUP = 64, 64, 32
-_GENERATOR = torch.Generator().manual_seed(0)
-
-
-def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, generator=_GENERATOR).to(dtype)
-
-
-def integers(low: int, end: int, *shape: int, dtype: torch.dtype) -> Tensor:
-    return torch.randint(low, end, shape, generator=_GENERATOR).to(dtype)
-
-
-def scales(*shape: int) -> Tensor:
-    """From 1e-4 to 1e4."""
-    return 10.0 ** (8 * torch.rand(shape, generator=_GENERATOR) - 4)
-
-
-def of_one_kernel(function: Callable[..., Tensor], *inputs: Tensor) -> Workload:
-    """The workload of the cut into one kernel."""
-    (cut,) = [c for c in trace(function, *inputs).cuts if len(c.launched) == 1]
-    return cut.launched[0]
-
-
-def assert_equal(function: Callable[..., Tensor], inputs: tuple[Tensor, ...], expected: Tensor) -> None:
-    """What tracing made of the function is the expected result, all but for float64's rounding."""
-    (got,) = computed(trace(function, *inputs), inputs)
-    wanted = expected.double()
-    torch.testing.assert_close(got.double(), wanted, rtol=0, atol=1e-13 * float(wanted.abs().max()))
-
-
-def by_groups(x: Tensor, each: int) -> Tensor:
-    return x.double().repeat_interleave(each, -1)
-
 
 # PyTorch's operators
 
@@ -120,82 +89,62 @@ def test_int4_weights_of_rows_that_fill_no_block_are_left_to_pytorch() -> None:
         trace(int4_product, drawn(3, K), packed, torch.ones(K // GROUP, rows, 2))
 
 
-# Scaled 8-bit floats
-
-E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-ROWS, COLUMNS, DEPTH = 128, 256, 256
-
-
-def float8_operands(second: torch.dtype = E4M3) -> tuple[Tensor, Tensor]:
-    return drawn(ROWS, DEPTH, dtype=E4M3), drawn(COLUMNS, DEPTH, dtype=second).T
-
-
-@pytest.mark.parametrize("second", [E4M3, E5M2])
-@pytest.mark.parametrize("fast", [False, True])
-def test_scaled_products_of_rows_columns_and_tensors(second: torch.dtype, fast: bool) -> None:
-    a, b = float8_operands(second)
-    bias = drawn(COLUMNS, dtype=torch.bfloat16)
-    for of_a, of_b in ((scales(), scales()), (scales(ROWS, 1), scales(1, COLUMNS))):
-
-        def function(a: Tensor, b: Tensor, s: Tensor, t: Tensor, bias: Tensor) -> Tensor:
-            return torch._scaled_mm(a, b, s, t, bias, out_dtype=torch.bfloat16, use_fast_accum=fast)
-
-        expected = (a.double() * of_a.double()) @ (b.double() * of_b.double()) + bias.double()
-        assert_equal(function, (a, b, of_a, of_b, bias), expected)
-    precisions = {w.precision for w in trace(function, a, b, of_a, of_b, bias).launched}
-    assert precisions == ({"fast"} if fast and second is E4M3 else {"ieee"})
+def packed_for_warps(numbers: Tensor, inner: int) -> Tensor:
+    """[n, k] as PyTorch packs them for CUDA, thread by thread, of bytes with the even k in the upper bits."""
+    n, k = numbers.shape
+    bytes_ = (numbers[:, ::2] << 4 | numbers[:, 1::2]).tolist()
+    packed = torch.zeros(n // 8, k // (16 * inner), 32, inner // 2, dtype=torch.int64)
+    for tile, step, thread, word in itertools.product(*map(range, packed.shape)):
+        first = (step * inner + 2 * word) * 8 + thread % 4
+        four = [bytes_[8 * tile + thread // 4][first + 4 * j] for j in range(4)]
+        halves = [byte >> 4 for byte in four], [byte & 15 for byte in four]
+        packed[tile, step, thread, word] = sum(b << 4 * place for place, b in enumerate([*halves[0], *halves[1]]))
+    return packed.to(torch.int32)
 
 
-@pytest.mark.skipif(not hasattr(F, "scaled_mm"), reason="not in every PyTorch that is supported")
-def test_scaled_products_of_blocks() -> None:
-    from torch.nn.functional import ScalingType
+@pytest.mark.parametrize(("inner", "group", "dtype"), [(2, 32, "bfloat16"), (8, 64, "float16"), (4, 128, "float32")])
+def test_int4_weights_are_read_as_pytorch_packs_them_for_gpus(inner: int, group: int, dtype: str) -> None:
+    n, k = 24, 384 if inner == 4 else 256
+    numbers = integers(0, 16, n, k, dtype=torch.int64)
+    both = torch.stack((scales(k // group, n), drawn(k // group, n)), 2).to(getattr(torch, dtype))
+    inputs = drawn(3, k, dtype=both.dtype), packed_for_warps(numbers, inner), both
+    weights = (numbers.double() - 8) * by_groups(both[..., 0].T, group) + by_groups(both[..., 1].T, group)
 
-    a, b = float8_operands()
-    line, square = ScalingType.BlockWise1x128, ScalingType.BlockWise128x128
-    groups = DEPTH // 128
+    def product(x: Tensor, packed: Tensor, both: Tensor) -> Tensor:
+        return torch.ops.aten._weight_int4pack_mm(x, packed, group, both)
 
-    def lines(rows: int) -> Tensor:
-        return scales(groups, rows).T
-
-    def squares(rows: int) -> Tensor:
-        # PyTorch has their number along k a multiple of four.
-        return scales(rows // 128, 4).T
-
-    for of_a, of_b in ((line, line), (line, square), (square, line)):
-        s = lines(ROWS) if of_a == line else squares(ROWS)
-        t = lines(COLUMNS) if of_b == line else squares(COLUMNS)
-        whole_s, whole_t = (
-            by_groups(x if of == line else x[:groups].T.repeat_interleave(128, 0), 128)
-            for x, of in ((s, of_a), (t, of_b))
-        )
-
-        def function(a: Tensor, b: Tensor, s: Tensor, t: Tensor, of_a: Any = of_a, of_b: Any = of_b) -> Tensor:
-            return F.scaled_mm(a, b, s, of_a, t, of_b)
-
-        expected = (a.double() * whole_s) @ (b.double().T * whole_t).T
-        assert_equal(function, (a, b, s, t), expected)
-        # Scales are multiplied before the sum: in float32, whatever the precision of other products.
-        assert of_one_kernel(function, a, b, s, t).precision == "ieee"
+    assert_equal(product, inputs, inputs[0].double() @ weights.T)
+    workload = of_one_kernel(product, *inputs)
+    assert sum(t.bytes for t in workload.inputs if t.dtype == "int32") == n * k // 2
+    assert not faults(workload, samples=1)
 
 
-@pytest.mark.skipif(not hasattr(F, "scaled_mm"), reason="not in every PyTorch that is supported")
-def test_scales_of_other_blocks_are_left_to_pytorch() -> None:
-    from torch.nn.functional import ScalingType
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("inner", [2, 4, 8])
+def test_a_gpu_packs_int4_weights_as_they_are_read(inner: int, tmp_path: Path) -> None:
+    n, k, group = 64, 256, 64
+    numbers = integers(0, 16, n, k, dtype=torch.int64)
+    bytes_ = (numbers[:, ::2] << 4 | numbers[:, 1::2]).to(torch.uint8)
+    packed = torch.ops.aten._convert_weight_to_int4pack(bytes_.cuda(), inner)
+    assert torch.equal(packed.cpu(), packed_for_warps(numbers, inner))
+    both = drawn(k // group, n, 2, dtype=torch.bfloat16).cuda()
 
-    a, b = float8_operands()
-    # Exponents, of 32 elements each, in an order of their own.
-    exponents = [
-        torch.zeros(rows * DEPTH // 32, dtype=torch.uint8).view(torch.float8_e8m0fnu) for rows in (ROWS, COLUMNS)
-    ]
-    from torch.nn.functional import SwizzleType
+    def product(x: Tensor, packed: Tensor, both: Tensor) -> Tensor:
+        return torch.ops.aten._weight_int4pack_mm(x, packed, group, both)
 
-    with pytest.raises(WithoutKernelError, match="float8_e8m0fnu"):
+    inputs = drawn(8, k, dtype=torch.bfloat16).cuda(), packed, both
+    # It is compared with PyTorch before its first use.
+    kernel = autosched.tune(trace(product, *inputs), trials=8, log=tmp_path / "log.jsonl").kernel
+    wanted = product(*inputs).double()
+    torch.testing.assert_close(kernel(*inputs).double(), wanted, rtol=2**-6, atol=2e-2 * float(wanted.abs().max()))
+
+
+def test_int4_weights_in_groups_that_do_not_divide_k_are_left_to_pytorch() -> None:
+    with pytest.raises(WithoutKernelError, match="in groups of 96 for k=256"):
         trace(
-            lambda a, b, s, t: F.scaled_mm(
-                *(a, b, s, ScalingType.BlockWise1x32, t, ScalingType.BlockWise1x32),
-                *(SwizzleType.SWIZZLE_32_4_4, SwizzleType.SWIZZLE_32_4_4),
-            ),
-            *(a, b, *exponents),
+            lambda x, packed, both: torch.ops.aten._weight_int4pack_mm(x, packed, 96, both),
+            *(drawn(3, 256), packed_for_warps(torch.zeros(8, 256, dtype=torch.int64), 2), torch.ones(2, 8, 2)),
         )
 
 

@@ -110,6 +110,20 @@ def test_tensors_that_are_too_large_are_named_with_the_parts_that_are_not(name: 
     assert trace(function, *inputs, allow_fallback=True).left_to_pytorch
 
 
+def added(x: Tensor, index: Tensor, y: Tensor) -> Tensor:
+    return x.index_add(0, index, y)
+
+
+def test_parts_of_an_operator_are_named_with_it() -> None:
+    """PyTorch makes another one of sums at indices."""
+    inputs = torch.zeros(8, 2), torch.zeros(2000, dtype=torch.int64), torch.ones(2000, 2)
+    line = r"aten.index_add.default as aten.index_put.default \(test_operator_forms.py:\d+: .*\) is not supported"
+    with pytest.raises(InputError, match=line):
+        trace(added, *inputs)
+    (left,) = trace(added, *inputs, allow_fallback=True).left_to_pytorch
+    assert "aten.index_add.default (test_operator_forms.py" in left
+
+
 def test_a_number_that_is_returned_is_named_with_its_line() -> None:
     with pytest.raises(
         InputError, match=r"_local_scalar_dense.default \(test_operator_forms.py:\d+: .*which is returned"

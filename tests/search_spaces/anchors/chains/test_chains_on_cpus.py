@@ -111,9 +111,13 @@ def test_what_nobody_sees_of_masked_columns_may_be_no_number() -> None:
 @pytest.mark.parametrize(
     ("workload", "target", "reason"),
     [
-        (attention(2, 61, 96, 32), HERE, "no tile of m by all of c is even"),
-        (attention(2, 64, 90, 32), HERE, "90 positions of c are no whole vectors"),
-        (attention(2, 64, 4096, 32), SMALL, "stays in a cache"),
+        (
+            attention(2, 61, 96, 32),
+            HERE,
+            "the first product has 61 rows; expected a multiple of 4, in equal parts of 16 to ",
+        ),
+        (attention(2, 64, 90, 32), HERE, "the first product has 90 columns; expected whole vectors, a multiple of"),
+        (attention(2, 64, 4096, 32), SMALL, "a cache holds 8 rows of 4096 columns; expected 16 at least"),
         (attention(2, 64, 64, 1024), HERE, "summed in several goes"),
     ],
 )

@@ -131,6 +131,11 @@ def test_starts_of_few_rows_a_segment_have_long_ones_apart_as_well() -> None:
     assert {dict(s.values)["long"] for s in starts(8, 4096)} == {0}
 
 
+def test_starts_have_a_tile_of_all_rows_where_they_are_few() -> None:
+    largest = {rows: max(s.knobs.tile("m") for s in starts(8, rows)) for rows in (16, 20, 32, 40)}
+    assert largest == {16: 16, 20: 32, 32: 32, 40: 16}
+
+
 def test_long_tiles_are_longer_than_others() -> None:
     schedule = persistent()
     values = {**schedule.knobs, "long": 64}

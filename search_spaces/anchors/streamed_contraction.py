@@ -1,0 +1,201 @@
+"""Contractions of few rows with a large operand that streams from memory into the registers of dots, on a GPU.
+
+Before:  for m, n: out[m, n] = epilogue(sum over k of a[m, k] * f(b[n, k]))         m is at most 64
+After:   grid n.0, m.0:
+           for part.0 (loads an iteration ahead):   a part of k for each warp
+             q = load b[n tile, part, :]; x = load a[m tile, part, :]
+             acc += dot(f(q), x)                    from the registers that they were loaded to
+           out = epilogue(sum of acc over warps)
+
+Memory is the bound as long as rows are few. Nothing passes through shared memory but the warps' sums at the end, and no
+warp waits for another before. Integers of few bits become floats two at a time (`programs.bit_fields`); scales of
+groups are factors of each part's dot.
+
+Sources: Ansor's rules as in `contraction`; Frantar et al., "MARLIN: Mixed-Precision Auto-Regressive Parallel Inference
+on Large Language Models", PPoPP 2025; Kim et al., "Who Says Elephants Can't Run: Bringing Large Scale MoE Models into
+Cloud Scale Production", 2022, for conversions by bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from search_spaces.decisions.decision import Anchor, Decision, derived, start
+from search_spaces.decisions.loops.pipelining import pipelining
+from search_spaces.decisions.programs.warps import num_warps
+from search_spaces.decisions.tiles.tiling import tiling
+from search_spaces.devices.target import Target
+from search_spaces.errors import UnmatchedError
+from search_spaces.programs.bit_fields import field_operand, made_by
+from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.lowering import Emitter, buffers, slice_at, start_of
+from search_spaces.programs.neighbours import Neighbours
+from search_spaces.programs.statements import Deinterleave, Dot, Fill, For, Load, Map, Reduce, Statement
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tiles import Flat, Slice, Tile, side
+from search_spaces.schedules.knobs import Values, nearest
+from search_spaces.schedules.limits import Offers
+from search_spaces.schedules.rules import Rule
+from search_spaces.schedules.sketch import Sketch
+from search_spaces.structure.streamed import Streamed, streamed
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.names import Names
+from search_spaces.workloads.workload import Axis, Workload
+
+# Rows and columns of an instruction (PTX ISA, mma.m16n8k16).
+_WIDE, _THIN = (16, 32, 64, 128), (8, 16, 32, 64)
+# Extents of tiles along the wide axis, warps and stages of starts: many warps, or many loads of each.
+_STARTS = ((16, 16, 2), (16, 8, 2), (32, 8, 2), (32, 16, 2), (64, 8, 2), (32, 4, 2), (64, 4, 2), (16, 8, 1), (16, 4, 2))
+_INSTRUCTION = (16, 8, 16)
+
+
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
+    """One sketch for a product of 16-bit floats, or with integers of few bits, with few rows, on a GPU."""
+    if not offers.streams:
+        raise UnmatchedError("no backend that multiplies what lanes loaded")
+    form = streamed(workload)
+    units = {(i.m, i.n, i.k) for i in target.features.multiplying(form.element, "registers")}
+    if _INSTRUCTION not in units:
+        raise UnmatchedError(f"no matrix instructions of {_INSTRUCTION} {form.element} from registers")
+    decisions = (
+        tiling("wide", form.wide.extent, "grid", _fitting(form.wide, _WIDE)),
+        tiling("thin", form.thin.extent, "grid", _fitting(form.thin, _THIN)),
+        pipelining(target, (1, 2)),
+        num_warps(target, least=2),
+    )
+    starts = tuple(_starts(form, decisions))
+    _check_fields(form, _lower(form, starts[0]))
+    anchor = Anchor(
+        "streamed_contraction",
+        lambda values: _lower(form, values),
+        (Rule(("warps",), lambda values: _why_idle(form, values)),),
+        starts,
+    )
+    return (derived(anchor, decisions),)
+
+
+def _fitting(axis: Axis, sizes: Sequence[int]) -> list[int]:
+    """Sizes that exceed the extent by less than a whole smaller tile."""
+    return [s for s in sizes if s < 2 * axis.extent] or [sizes[0]]
+
+
+def _starts(form: Streamed, decisions: Sequence[Decision]) -> Iterator[Values]:
+    by_name = {d.name: d.knob for d in decisions}
+    most, found = 1 << (form.part.extent.bit_length() - 1), list[Values]()
+    for wide, warps, stages in _STARTS:
+        values = Values(
+            wide=nearest(by_name["wide"], wide),
+            thin=nearest(by_name["thin"], form.thin.extent),
+            stages=nearest(by_name["stages"], stages),
+            warps=nearest(by_name["warps"], min(warps, most)),
+        )
+        if values not in found:
+            found.append(values)
+            yield start(decisions, values)
+
+
+def _why_idle(form: Streamed, values: Values) -> str | None:
+    warps = values.integer("warps")
+    return f"warps={warps}: k has {form.part.extent} parts" if warps > form.part.extent else None
+
+
+def _check_fields(form: Streamed, program: TileProgram) -> None:
+    """Raise UnmatchedError unless the large operand is as stored, or a field of bytes."""
+    (loop,) = (s for s in program.kernels[0].body if isinstance(s, For))
+    for dot in (s for s in loop.body if isinstance(s, Dot)):
+        if made_by(loop.body, dot.a) and field_operand(loop.body, dot.a) is None:
+            raise UnmatchedError(f"{form.large.tensor} is multiplied neither as stored nor by fields of its bytes")
+
+
+def _lower(form: Streamed, values: Values) -> TileProgram:
+    names, warps = Names(), values.integer("warps")
+    part, wide, thin = form.part.name, values.tile("wide"), values.tile("thin")
+    place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.outer}
+    place[part] = Slice(start_of((f"{part}.0", warps)), warps, part)
+    tiles = {form.wide: wide, form.thin: thin}
+    place |= {x.name: Slice(start_of((f"{x.name}.0", s)), s, x.name) for x, s in tiles.items()}
+    place[form.k.name] = Slice(Affine(), form.k.extent, form.k.name)
+    sums = Tile(names.fresh("sums"), (part, form.wide.name, form.thin.name), (warps, wide, thin))
+    body = _iteration(form, place, sums, names)
+    loop = For(f"{part}.0", -(-form.part.extent // warps), tuple(body))
+    total = Tile(names.fresh("sum"), sums.axes[1:], sums.shape[1:])
+    finish = Emitter({x.name: place[x.name] for x in form.axes}, _dtypes(form), names, {form.stage: total})
+    index = tuple(x.name for x in form.axes)
+    for name, result in form.results:
+        finish.store(name, index, finish.tile(result, "out"))
+    grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.outer]
+    grid += (
+        GridAxis(f"{form.wide.name}.0", values.tiling("wide")[0]),
+        GridAxis(f"{form.thin.name}.0", values.tiling("thin")[0]),
+    )
+    statements = (Fill(sums, 0.0), loop, Reduce(total, sums.name, part, "sum"), *finish.body)
+    kernel = Kernel(form.workload.name, Grid(tuple(grid)), statements)
+    return TileProgram(form.workload.name, buffers(form.workload), (kernel,))
+
+
+def _dtypes(form: Streamed) -> dict[str, str]:
+    return {t.name: t.dtype for t in form.workload.inputs}
+
+
+def _iteration(form: Streamed, place: dict[str, Slice], sums: Tile, names: Names) -> list[Statement]:
+    """Load a part for each warp, and add its products, scaled if they are, to the sums."""
+    body: list[Statement] = []
+    neighbours = Neighbours({})
+
+    def emitter(digit: int) -> Emitter:
+        own = {form.together.name: Slice(Affine(offset=digit))} if form.together else {}
+        called = {form.large.tensor: "large"}
+        return Emitter(
+            {**own, **place}, _dtypes(form), names, body=body, neighbours=neighbours, short=True, called=called
+        )
+
+    emitters = [emitter(digit) for digit in range(form.digits)]
+    emitters[0].emit(form.large)
+    rows = _rows(form, place, body, names)
+    acc = replace(sums, name=names.fresh("acc")) if form.scale else sums
+    scale = emitters[0].tile(form.scale, "scale") if form.scale else None
+    if scale:
+        body.append(Fill(acc, 0.0))
+    for own, row in zip(emitters, rows, strict=True):
+        body.append(Dot(acc, own.tile(form.computed, "columns").name, row.name, form.k.name, from_memory=True))
+    if scale:
+        scaled = emitters[0].map("mul", acc, scale, name="scaled")
+        body.append(Map(sums, "add", (sums.name, scaled.name)))
+    return body
+
+
+def _rows(form: Streamed, place: dict[str, Slice], body: list[Statement], names: Names) -> list[Tile]:
+    """The rows' tile for each of the values in an element of the large tensor, all loaded at once."""
+    slices = _whole(form.rows, place, form)
+    whole = Tile.along(slices, names.fresh("rows"), _dtypes(form)[form.rows.tensor])
+    order = (form.part.name, form.thin.name, form.k.name)
+    whole = replace(whole, axes=order, shape=tuple(whole.extent(x) for x in order))
+    body.append(Load(whole, form.rows.tensor, slices))
+    if form.together is None:
+        return [whole]
+    shape = (*whole.shape[:-1], form.k.extent)
+    parts = tuple(replace(whole, name=names.fresh("rows"), shape=shape) for _ in range(form.digits))
+    body.append(Deinterleave(parts, whole.name, form.k.name))
+    return [*parts]
+
+
+def _whole(access: Access, place: dict[str, Slice], form: Streamed) -> tuple[Slice, ...]:
+    """Slices of the rows, along k and the values of an element as one axis."""
+    if form.together is None:
+        return tuple(slice_at(i, place) for i in access.index)
+    k, inner, count = form.k.name, form.together.name, form.digits
+    at = {**place, inner: Slice(Affine())}
+    length, found = form.k.extent * count, list[Slice]()
+    for i in access.index:
+        piece = slice_at(i, at)
+        if i.step(k) and i.step(inner):
+            found.append(Slice(piece.start, length, k))
+        elif i.step(k):
+            found.append(side(piece.start, length, k, Flat(Affine(), count, form.k.extent)))
+        elif i.step(inner):
+            found.append(side(piece.start, length, k, Flat(Affine(), 1, count)))
+        else:
+            found.append(piece)
+    return tuple(found)

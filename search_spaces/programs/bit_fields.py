@@ -1,0 +1,96 @@
+"""Fields of bytes: maps of a byte that take some of its bits as a number, less a constant and what another tile says.
+
+    cast(sub(bitwise_and(shift_right(q, 4), 15), 8))        4 bits from bit 4 on, less 8
+    cast(sub(bitwise_and(q, 15), zero))                     4 bits from bit 0 on, less `zero`
+    cast(q) of an int8                                      the byte as a signed number
+
+A function of a byte has 256 values, by which it is recognised however it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from search_spaces.programs.interpreting.combining import combined
+from search_spaces.programs.interpreting.operations import Array
+from search_spaces.programs.statements import Combination, Load, Map, Statement, read
+
+_BITS = 8
+_BYTES = ("int8", "uint8")
+
+
+@dataclass(frozen=True)
+class BitField:
+    """`width` bits of a byte from bit `first` on, less `less`; all eight are a signed number."""
+
+    first: int
+    width: int
+    less: int = 0
+
+    @property
+    def is_signed(self) -> bool:
+        return self.width == _BITS
+
+    def of(self, values: Array) -> Array:
+        """The field of integers of 8 bits, signed or not."""
+        if self.is_signed:
+            return (values + 128) % 256 - 128
+        return (values % 256 >> self.first) % (1 << self.width) - self.less
+
+
+@dataclass(frozen=True)
+class FieldOperand:
+    """A field of the bytes of a load, less the elements of another load, which has fewer axes, if there is one."""
+
+    load: Load
+    field: BitField
+    zeros: Load | None = None
+
+
+def field_operand(body: Sequence[Statement], name: str) -> FieldOperand | None:
+    """The field of bytes that a tile of a body is; None if it is anything else."""
+    maps = made_by(body, name)
+    loads = {s.dst.name: s for s in body if isinstance(s, Load)}
+    made = {s.dst.name for s in maps}
+    sources = dict.fromkeys(x for s in maps for x in read(s) if x not in made)
+    if not maps or not {*sources} <= {*loads} or not 1 <= len(sources) <= 2:
+        return None
+    large, *others = sorted((loads[x] for x in sources), key=lambda s: -len(s.dst.axes))
+    zeros = others[0] if others else None
+    if any(s.dst.dtype not in _BYTES for s in (large, *others)):
+        return None
+    if zeros is not None and not {*zeros.dst.axes} < {*large.dst.axes}:
+        return None
+    values, zero = _values(large), _values(zeros) if zeros else np.zeros(1, np.int64)
+    tiles = [s.dst for s in (large, *others)]
+    given = [x.ravel() for x in np.meshgrid(values, zero, indexing="ij")]
+    ((found),) = combined(Combination((tiles[0],), tuple(tiles[1:]), maps, (name,)), given[:1], given[1 : len(tiles)])
+    found = np.asarray(found, np.float64).reshape(len(values), len(zero))
+    field = next((x for x in _candidates(values, found) if np.array_equal(x.of(values)[:, None] - zero, found)), None)
+    return None if field is None else FieldOperand(large, field, zeros)
+
+
+def made_by(body: Sequence[Statement], name: str) -> tuple[Map, ...]:
+    """The maps of a body on which a tile depends, in order."""
+    needed, found = {name}, list[Map]()
+    for s in reversed(body):
+        if isinstance(s, Map) and s.dst.name in needed:
+            needed |= {*read(s)}
+            found.append(s)
+    return tuple(reversed(found))
+
+
+def _values(load: Load) -> Array:
+    return np.arange(256) if load.dst.dtype == "uint8" else np.arange(-128, 128)
+
+
+def _candidates(values: Array, found: Array) -> Iterator[BitField]:
+    """Fields with the same value of a byte of zeros."""
+    less = -float(found[values == 0, 0].item())
+    if less == int(less):
+        yield BitField(0, _BITS)
+        for width in range(1, _BITS):
+            yield from (BitField(first, width, int(less)) for first in range(_BITS - width + 1))

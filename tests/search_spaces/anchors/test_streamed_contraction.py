@@ -1,0 +1,135 @@
+"""Products whose large operand streams through registers: right on the interpreter and as C++, and who has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from autosched.backends import spaces
+from autosched.backends.cuda.backend import CudaBackend
+from autosched.backends.triton.backend import TritonBackend
+from autosched.checking.correctness import error_ratio, expect
+from autosched.checking.random_inputs import random_inputs
+from autosched.checking.trial_data import TrialData
+from cuda_on_cpu import EmulatedProgram
+from needed import needs_hopper, needs_nvrtc
+from schedule_checks import fault, tried
+from scheduled_tensors import interpreted
+from search_spaces import SearchSpace, Workload, ops, target_named
+from search_spaces.errors import UnmatchedError
+from search_spaces.programs.statements import Dot, Load, statements
+from search_spaces.structure.streamed import streamed
+
+CUDA, H200 = CudaBackend(), target_named("h200")
+
+
+def product(m: int = 3, n: int = 40, k: int = 512, **options: Any) -> Workload:
+    return ops.matmul(m, n, k, **{"dtype": "bfloat16", "layout": "nt", "constant": "b", **options})
+
+
+STREAMED = {
+    "as stored": product(),
+    "float16, more rows": product(21, dtype="float16"),
+    "int8": product(b_dtype="int8"),
+    "int8 in groups": product(b_dtype="int8", group=128, dtype="float16"),
+    "int8 with zero points": product(b_dtype="int8", group=64, zero_points=True, dtype="float16"),
+    "int4": product(b_dtype="int4", group=128),
+    "int4 in short groups": product(9, b_dtype="int4", group=32, dtype="float16"),
+    "int4 in long groups, few of them": product(b_dtype="int4", group=256, k=768),
+    "int4 with zero points": product(b_dtype="int4", group=64, zero_points=True),
+    "int4 and one scale for a column": product(b_dtype="int4"),
+    "few columns": ops.matmul(40, 3, 512, "float16", layout="nt"),
+    "with an epilogue": product(epilogue="gelu"),
+}
+every = pytest.mark.parametrize("workload", STREAMED.values(), ids=STREAMED)
+
+
+def space_of(workload: Workload) -> SearchSpace:
+    return spaces.build(workload, H200, [CUDA]).restricted("streamed_contraction")
+
+
+@every
+def test_schedules_are_right_whatever_the_scales(workload: Workload) -> None:
+    space, given = space_of(workload), random_inputs(workload, seed=3)
+    for number, factor in enumerate((1e-4, 1.0, 1e4)):
+        by = 1.0 if workload.inputs[0].dtype == "float16" else factor
+        inputs = [x * by if "scale" in t.name else x for t, x in zip(workload.inputs, given, strict=True)]
+        schedule = space.sample(np.random.default_rng(number))
+        (result,) = interpreted(workload, schedule.program, [x.double() for x in inputs])
+        ratio = error_ratio(torch.from_numpy(np.ascontiguousarray(result)), expect(workload, inputs)[0])
+        assert ratio <= 1, schedule.one_line
+
+
+@every
+def test_kernels_compute_what_they_should(workload: Workload, tmp_path: Path) -> None:
+    schedule = space_of(workload).sample(np.random.default_rng(len(workload.name)))
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    data.poison()
+    EmulatedProgram(schedule.program, H200, tmp_path)(data.operands)
+    data.judge()
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("workload", [STREAMED["float16, more rows"], STREAMED["int4 with zero points"]])
+def test_kernels_compile_without_spills_as_was_told_before(workload: Workload) -> None:
+    schedule = space_of(workload).seeds()[0]
+    facts = CUDA.compile(CUDA.render(schedule.program, "", H200), schedule.program, H200).facts
+    (kernel,) = schedule.program.kernels
+    needs = CUDA.limits.needs(schedule.program, kernel, H200)
+    assert needs is not None
+    assert facts.spill_bytes == 0, schedule.one_line
+    assert facts.registers <= needs.registers_per_thread + 16, schedule.one_line
+
+
+def test_elements_are_loaded_once_in_vectors_and_never_shared() -> None:
+    schedule = space_of(product(k=4096, b_dtype="int4", group=128)).seeds()[0]
+    body = [*statements(schedule.program.kernels[0].body)]
+    assert sum(isinstance(s, Load) and s.dst.dtype == "uint8" for s in body) == 1
+    assert [s.from_memory for s in body if isinstance(s, Dot)] == [True, True]
+    text = CUDA.render(schedule.program, "", H200)
+    assert "load_words_once<16>(" in text
+    assert "__syncthreads" not in text.partition("large_next")[2].partition("scaled")[0]
+
+
+def test_backends_that_cannot_have_no_such_kernels() -> None:
+    both = spaces.build(product(b_dtype="int8"), H200, [TritonBackend(), CUDA])
+    made = [s for s in both.seeds() if s.sketch == "streamed_contraction"]
+    assert {s.backend for s in made} == {"cuda"}
+    alone = spaces.build(product(b_dtype="int8"), H200, [TritonBackend()])
+    assert "streamed_contraction" not in [s.name for s in alone.sketches]
+    assert "no kernels of streamed_contraction" in (both.why_illegal(replace(made[0], backend="triton")) or "")
+
+
+@pytest.mark.parametrize(
+    ("workload", "why"),
+    [
+        (product(65, n=128), "more than 64 rows"),
+        (product(dtype="float32"), "no product of float16 or bfloat16"),
+        (product(k=1000), "k=1000"),
+        (product(layout="nn"), "no whole vectors"),
+        (product(b_dtype="int4", group=16), "no rows as stored"),
+        (product(b_dtype="int8", group=96, k=960), "no whole vectors of 4 lanes"),
+    ],
+    ids=["rows", "type", "k", "layout", "groups", "odd groups"],
+)
+def test_others_are_refused_with_the_reason(workload: Workload, why: str) -> None:
+    with pytest.raises(UnmatchedError, match=why):
+        streamed(workload.scheduled)
+
+
+def test_floats_of_eight_bits_are_left_to_others() -> None:
+    space = spaces.build(product(b_dtype="float8_e4m3fn"), H200, [CUDA])
+    assert "streamed_contraction" not in [s.name for s in space.sketches]
+
+
+@needs_hopper
+@every
+def test_kernels_are_right_on_a_gpu(workload: Workload) -> None:
+    space, data = space_of(workload), TrialData.drawn(workload, 0, torch.device("cuda"))
+    for schedule in tried(space, 3, 0):
+        assert fault(schedule, data) is None, schedule.one_line
