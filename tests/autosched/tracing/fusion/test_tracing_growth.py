@@ -162,13 +162,28 @@ def dense_block(layers: int) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]
     return function, (half(2, 16, 14, 14), half(16 + 8 * layers), *weights)
 
 
-@pytest.mark.parametrize("case", [lambda: dense_block(3), lambda: residual(2)], ids=["dense block", "residual"])
+def read_by_several(rows: int) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
+    """Values that several kernels compute: of many rows they are stored, of few they are not."""
+
+    def function(x: Tensor, a: Tensor) -> tuple[Tensor, ...]:
+        made = x.tanh().exp()
+        return made.sum(0), (made @ a).softmax(-1), F.max_pool1d(made.sin().exp().sin(), 9, 1)
+
+    return function, (torch.empty(rows, 1024), torch.empty(1024, 64))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [lambda: dense_block(3), lambda: residual(2), lambda: read_by_several(64), lambda: read_by_several(16384)],
+    ids=["dense block", "residual", "few rows", "many rows"],
+)
 def test_candidates_that_are_not_assembled_would_not_have_been_chosen(
     case: Callable[[], tuple[Callable[..., Tensor], tuple[Tensor, ...]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     function, inputs = case()
     traced = trace(function, *inputs)
-    monkeypatch.setattr(partition, "least_of_one", lambda *_: 0.0)
+    for module in (partition, sharing):
+        monkeypatch.setattr(module, "least_of_one", lambda *_: 0.0)
     everything = trace(function, *inputs)
     assert [[w.key for w in cut.launched] for cut in traced.cuts] == [
         [w.key for w in cut.launched] for cut in everything.cuts
