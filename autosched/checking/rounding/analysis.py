@@ -51,7 +51,7 @@ import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products
 from autosched.checking.pieces.pieces import joined, pieces_of
-from autosched.checking.reference import check_shapes, evaluate, factors, held_exactly, literal, members, outside
+from autosched.checking.reference import check_shapes, evaluate, factors, literal, members, outside
 from autosched.checking.rounding.folds import (
     cut_to_tf32,
     extreme_of,
@@ -108,8 +108,10 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
         made = [rounding_error(part, read) for part, read in pieces.parts]
         exact, errors = (joined([[o[n] for o in outputs] for outputs in made], pieces) for n in (0, 1))
         return tuple(zip(exact, errors, strict=True))
-    shapes = [t.shape for t in workload.inputs] + [s.shape for s in workload.stages]
-    needed = sum(math.prod(shape) for shape in shapes) * torch.float64.itemsize
+    # Of tables only the elements that are looked up are converted.
+    read = {a.tensor for s in workload.stages for a in accesses(s.expression)}
+    converted = sum(t.elements for t in workload.inputs if t.name in read)
+    needed = (converted + sum(math.prod(s.shape) for s in workload.stages)) * torch.float64.itemsize
     with memory_for(f"the float64 values to check {workload.label} with", needed, inputs[0].device):
         return _analysed(workload, inputs)
 
@@ -119,7 +121,7 @@ def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[tuple
     stored: dict[str, RoundedValue] = {}
     scans: dict[str, RoundedValue] = {}
     known = {
-        t.name: RoundedValue(Named(_dims(x), held_exactly(x, torch.float64)), None, outside(t))
+        t.name: RoundedValue(Named(_dims(x), x), None, outside(t))
         for t, x in zip(workload.inputs, inputs, strict=True)
     }
     for stage in workload.stages:
@@ -302,7 +304,7 @@ def _leaf(expression: Expression, stage: Stage, known: Mapping[str, RoundedValue
             value, error = known[tensor].value, known[tensor].error
             # Values read outside of a tensor are exact.
             exactly = expression if expression.fill is None else replace(expression, fill=0.0)
-            read_error = None if error is None else read(exactly, error.values, stage.extents)
+            read_error = None if error is None else read(exactly, error.values, stage.extents, None)
             return RoundedValue(read(expression, value.values, stage.extents), read_error)
         case Gather(tensor, index):
             return _looked_up(tensor, index, stage, known)
