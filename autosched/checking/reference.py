@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -12,6 +12,7 @@ import torch
 from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products, union
 from autosched.checking.operations import OPERATIONS, extreme, overflowed, product_along
 from autosched.checking.pieces.pieces import joined, pieces_of
+from autosched.checking.pieces.runs import FIRSTS, runs_of
 from autosched.checking.scanned import Values, combined_values, named, running, scanned
 from autosched.machine.element_types import torch_dtype
 from search_spaces import InputError, Scan, Stage, Workload
@@ -133,6 +134,15 @@ def outside(tensor: TensorSpec) -> float:
 
 
 def _stage(stage: Stage, known: _Known) -> torch.Tensor:
+    found = runs_of(stage, lambda e: _expression(e, stage, known))
+    if found is None:
+        return _folded(stage, known)
+    place, runs = found
+    made = (_folded(r.stage, replace(known, tensors={**known.tensors, FIRSTS: r.firsts})) for r in runs)
+    return torch.cat(list(made), place)
+
+
+def _folded(stage: Stage, known: _Known) -> torch.Tensor:
     names = [a.name for a in stage.axes]
     if stage.reduction is None:
         result = _expression(stage.expression, stage, known)
@@ -212,7 +222,7 @@ def _leaf(expression: Access | Gather | Position, stage: Stage, known: _Known) -
             return read(expression, known.tensors[tensor], stage.extents, known.read_as)
         case Gather(tensor, index):
             at = [i if isinstance(i, Affine) else _expression(i, stage, known) for i in index]
-            return look_up(known.tensors[tensor], at, stage.extents, known.outside[tensor], known.read_as)
+            return look_up(known.tensors[tensor], at, stage.extents, known.outside.get(tensor, math.nan), known.read_as)
         case Position(index):
             return count(index, stage.extents, _device(known.tensors), torch.int64)
 

@@ -51,6 +51,7 @@ import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products
 from autosched.checking.pieces.pieces import joined, pieces_of
+from autosched.checking.pieces.runs import FIRSTS, runs_of
 from autosched.checking.reference import check_shapes, evaluate, factors, literal, members, outside
 from autosched.checking.rounding.folds import (
     cut_to_tf32,
@@ -121,8 +122,7 @@ def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[tuple
     stored: dict[str, RoundedValue] = {}
     scans: dict[str, RoundedValue] = {}
     known = {
-        t.name: RoundedValue(Named(_dims(x), x), None, outside(t))
-        for t, x in zip(workload.inputs, inputs, strict=True)
+        t.name: RoundedValue(Named(_dims(x), x), None, outside(t)) for t, x in zip(workload.inputs, inputs, strict=True)
     }
     for stage in workload.stages:
         is_output = stage.name in workload.output_names
@@ -176,6 +176,25 @@ def _in_memory(computed: RoundedValue, stage: Stage, workload: Workload) -> Roun
 
 
 def _stage(stage: Stage, known: Mapping[str, RoundedValue], workload: Workload) -> RoundedValue:
+    def exact(e: Expression) -> Named | None:
+        found = _expression(e, stage, known)
+        return None if found.error is not None else found.value
+
+    found = runs_of(stage, exact)
+    if found is None:
+        return _folded(stage, known, workload)
+    place, runs = found
+    made = []
+    for run in runs:
+        firsts = RoundedValue(Named(_dims(run.firsts), run.firsts), None)
+        made.append(_with_all_axes(_folded(run.stage, {**known, FIRSTS: firsts}, workload), run.stage))
+    axes = tuple(a.name for a in stage.axes)
+    values = [m.value.values for m in made]
+    errors = [error_at(m, m.value.axes).expand(m.value.values.shape) for m in made]
+    return RoundedValue(Named(axes, torch.cat(values, place)), Named(axes, torch.cat(errors, place)))
+
+
+def _folded(stage: Stage, known: Mapping[str, RoundedValue], workload: Workload) -> RoundedValue:
     if stage.reduction is None:
         return _expression(stage.expression, stage, known)
     if is_integral(stage.expression):
@@ -318,15 +337,16 @@ def _leaf(expression: Expression, stage: Stage, known: Mapping[str, RoundedValue
 def _looked_up(
     tensor: str, index: Sequence[Affine | Expression], stage: Stage, known: Mapping[str, RoundedValue]
 ) -> RoundedValue:
-    """An element of an input, which is exact, unless an index is in doubt: then it may be any."""
+    """An element of a tensor, which may be any where an index is in doubt."""
     at = [i if isinstance(i, Affine) else _expression(i, stage, known) for i in index]
-    found = look_up(
-        known[tensor].value.values,
-        [i if isinstance(i, Affine) else i.value for i in at],
-        stage.extents,
-        known[tensor].outside,
-    )
-    return _in_doubt(found, [i.error for i in at if isinstance(i, RoundedValue)])
+    places = [i if isinstance(i, Affine) else i.value for i in at]
+    value, error = known[tensor].value, known[tensor].error
+    found = look_up(value.values, places, stage.extents, known[tensor].outside)
+    own = None if error is None else look_up(error.values, places, stage.extents, 0.0, None)
+    doubted = _in_doubt(found, [i.error for i in at if isinstance(i, RoundedValue)])
+    if own is None or doubted.error is None:
+        return doubted if own is None else RoundedValue(found, own)
+    return RoundedValue(found, Named(found.axes, torch.maximum(own.aligned(found.axes), doubted.error.values)))
 
 
 def _segment(
