@@ -79,7 +79,7 @@ class Case:
 
 def drawn(shape: Sequence[int], device: torch.device, seed: int = 0) -> Tensor:
     generator = torch.Generator(device=device).manual_seed(seed)
-    return torch.randn(shape, generator=generator, device=device, dtype=torch.float32).to(BF16)
+    return torch.randn(shape, generator=generator, device=device, dtype=BF16)
 
 
 def shares(distribution: str, groups: int) -> Tensor:
@@ -348,6 +348,8 @@ def figures(case: Case, arguments: argparse.Namespace, fastest: tuple[float, flo
         traced = autosched.trace(traced, *first.tensors, allow_fallback=case.group == "experts")
     started = time.perf_counter()
     result = autosched.tune(traced, trials=arguments.trials, seconds=arguments.seconds, log=arguments.log)
+    # Weights may fit no more than a few times.
+    del first
     print(f"{case.name}: tuned in {time.perf_counter() - started:.0f} s\n{result}", flush=True)
     for distribution in case.distributions:
         given = case.inputs(distribution)
