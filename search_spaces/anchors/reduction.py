@@ -44,6 +44,7 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule, only
 from search_spaces.schedules.sketch import Sketch
 from search_spaces.structure.segmented import segmented
+from search_spaces.structure.segmented_sums import is_packed_in_segments
 from search_spaces.workloads.workload import Workload
 
 _STAGES = (1, 2, 3, 4)
@@ -53,8 +54,8 @@ _GRID = (("order", ROW_MAJOR), ("group", 1), ("grid", ONE_TILE), ("per_sm", 1))
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for reductions and scans of rows."""
-    if target.kind == "gpu" and segmented(workload):
-        raise UnmatchedError("data cuts its rows into segments, each of which is a product for dots")
+    if segmented(workload) if target.kind == "gpu" else is_packed_in_segments(workload):
+        raise UnmatchedError("data cuts one of its axes into segments, each of which is a product of its own")
     reduced = ReducedRows.of(workload, target)
     decisions = _decisions(reduced)
     named = {d.name for d in decisions}

@@ -47,7 +47,8 @@ class GroupDots:
     """The dots of one warp group in an iteration: `count` dots of `rows` by `columns` accumulators and depth `depth`.
 
     `a` has the rows of the accumulators and `b` their columns, in either order of the operands. There are `groups` warp
-    groups, which `units` describes.
+    groups, which `units` describes. `promoted`: the accumulators of an iteration are apart from the sums, to which they
+    are added, scaled or not.
     """
 
     units: WaveGroups
@@ -61,6 +62,7 @@ class GroupDots:
     b: LoadedTile
     count: int
     groups: int
+    promoted: bool
 
     def why_impossible(self) -> str | None:
         """Reason that the dot units cannot compute these dots, or None."""
@@ -71,10 +73,9 @@ class GroupDots:
         units, instruction = self.units, self._instruction
         if instruction is None:
             return f"warp groups have no dots of {self.dtype} as {self.precision}"
-        promoted = is_promoted(self.dtype, self.precision)
-        most = self.offers.most_sums(units, self.groups) * units.threads // (1 + promoted)
+        most = self.offers.most_sums(units, self.groups) * units.threads // (1 + self.promoted)
         widest = min(instruction.widest, self.offers.integer_columns if is_integer(self.dtype) else instruction.widest)
-        if promoted and self.depth > FLOAT8_CHAIN:
+        if is_promoted(self.dtype, self.precision) and self.depth > FLOAT8_CHAIN:
             return f"{self.depth} products of {self.dtype} in a row; expected at most {FLOAT8_CHAIN}"
         if self.count > 1 and dtype(self.dtype).bytes != 2:
             return f"{self.count} dots of {self.dtype}; expected those of 16-bit types where there are several"
@@ -94,7 +95,7 @@ class GroupDots:
     @property
     def thread_sums(self) -> int:
         """Accumulator registers of a thread."""
-        return self.count * self.rows * self.columns // self.units.threads
+        return (1 + self.promoted) * self.count * self.rows * self.columns // self.units.threads
 
     def why_not_read(self) -> str | None:
         """Reason that the dot units cannot read the operands from where they are, or None."""
@@ -107,6 +108,6 @@ class GroupDots:
         if not self.b.along_k:
             return f"{self.b.buffer} has to run along k where it is the dot's columns; swap makes it the rows"
         # Rows of 32 bits may go through registers.
-        if not self.a.along_k and (size == 1 or not self.offers.through_registers):
+        if not self.a.along_k and (size == 1 or self.promoted or not self.offers.through_registers):
             return f"{self.a.buffer} has to run along k for {8 * size}-bit types"
         return None

@@ -114,6 +114,12 @@ class Address:
         return max(-first, sum(d.most * d.stride for d in self.dimensions)) > LARGEST_OFFSET
 
     @property
+    def axes(self) -> frozenset[str]:
+        """The axes along which elements differ; those of gathered dimensions are not known here."""
+        slices = [d.index for d in self.dimensions if isinstance(d.index, Slice)]
+        return frozenset(a for s in slices for a in (s.axis, *(s.skew.axes if s.skew else ())))
+
+    @property
     def base(self) -> Affine:
         """The sum of single positions, in elements."""
         picked = [d for d in self.dimensions if isinstance(d.index, Slice) and not (d.axis or d.is_chosen)]

@@ -70,6 +70,7 @@ class Offers:
     batches: bool = True
     joins: bool = True
     places: bool = True
+    merges: bool = False
     kept_registers: int = 0
     streams: bool = False
     words: frozenset[str] = USUAL_WORDS
@@ -127,6 +128,7 @@ class Offers:
             self.batches or other.batches,
             self.joins or other.joins,
             self.places or other.places,
+            self.merges or other.merges,
             min(self.kept_registers, other.kept_registers),
             self.streams or other.streams,
             self.words | other.words,

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, replace
 
 from search_spaces.structure.contraction import Contraction, contraction
+from search_spaces.structure.segmented import segmented
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal, Position
 from search_spaces.workloads.expressions.walking import variables
@@ -44,6 +45,12 @@ def segmented_sum(workload: Workload) -> SegmentedSum | None:
     segments = math.prod(outer[x] for x in along)
     plain = replace(form, dots=(replace(dot, a=a[1], b=b[1]),), cuts=(form.k.name, segments))
     return SegmentedSum(plain, *bounds)
+
+
+def is_packed_in_segments(workload: Workload) -> bool:
+    """True if a CPU multiplies segments of rows, columns or k by register tiles, each by itself."""
+    found = segmented(workload) or segmented_sum(workload)
+    return found is not None and found.form.is_packed
 
 
 def _where(e: Expression) -> tuple[Expression, Access] | None:

@@ -12,6 +12,7 @@ import torch
 
 import search_spaces
 from autosched.backends import for_target
+from autosched.backends.cuda.limits import CudaLimits
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.resources import why_too_large
@@ -95,7 +96,14 @@ GPU_WORKLOADS = (
 
 def spaces() -> list[tuple[str, SearchSpace]]:
     given = {name: WORKLOADS if t.kind == "cpu" else (*WORKLOADS, *GPU_WORKLOADS) for name, t in TARGETS.items()}
-    return [(name, build(w, TARGETS[name])) for name, known in given.items() for w in known if computable(w, name)]
+    found = [(name, build(w, TARGETS[name])) for name, known in given.items() for w in known if computable(w, name)]
+    # What CUDA C++ alone has.
+    return [*found, *((name, streamed_space(name)) for name in ("a100", "h200"))]
+
+
+def streamed_space(target: str) -> SearchSpace:
+    product = ops.matmul(5, 70, 320, dtype="float16", layout="nt", epilogue="bias_gelu")
+    return search_spaces.build(product, TARGETS[target], {"cuda": CudaLimits()}).restricted("streamed_contraction")
 
 
 def computable(workload: Workload, target: str) -> bool:

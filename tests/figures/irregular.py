@@ -3,6 +3,7 @@ lengths.
 
 python tests/figures/irregular.py [--seconds 60] [--trials 64] [--log FILE] [--only grouped varlen …]
 python tests/figures/irregular.py --only Mixtral --tokens 16 1024
+python tests/figures/irregular.py --only cpu --threads 1     grouped products on a CPU
 python tests/figures/irregular.py --small                    tiny sizes and few trials, on any device
 
 A case is tuned first, once for all distributions of its segments; then the kernel and the others are timed in turn with
@@ -31,7 +32,7 @@ from autosched import AutoschedError, ops
 from autosched.backends.environment import environment
 from autosched.machine import devices
 from autosched.machine.timing import Run, interleaved, timer_for
-from search_spaces import Workload
+from search_spaces import Target, Workload
 from tuning_logs.text import duration_text, table_lines
 
 ROUNDS = 40
@@ -77,9 +78,10 @@ class Case:
     distributions: Sequence[str] = DISTRIBUTIONS
 
 
-def drawn(shape: Sequence[int], device: torch.device, seed: int = 0) -> Tensor:
+def drawn(shape: Sequence[int], device: torch.device, seed: int = 0, dtype: torch.dtype = BF16) -> Tensor:
     generator = torch.Generator(device=device).manual_seed(seed)
-    return torch.randn(shape, generator=generator, device=device, dtype=BF16)
+    held = dtype if dtype.itemsize > 1 else torch.float32
+    return torch.randn(shape, generator=generator, device=device, dtype=held).to(dtype)
 
 
 def shares(distribution: str, groups: int) -> Tensor:
@@ -140,6 +142,47 @@ def grouped_cases(device: torch.device, tokens: Sequence[int], small: bool) -> I
     if not small:
         sizes = (64, 8192, 2048, 1408)
         yield Case("grouped", "64 x 128x2048x1408", grouped, partial(grouped_inputs, device, sizes), ("even", "zipf"))
+
+
+def on_a_cpu(small: bool) -> Iterator[Case]:
+    """Grouped products of both forms, in the types that PyTorch multiplies on a CPU."""
+    sizes = ((3, 40, 16, 24),) if small else ((8, 1024, 512, 512), (64, 1024, 256, 256), (64, 256, 256, 256))
+    for groups, cut, k, n in sizes:
+        for dtype in (torch.float32, BF16):
+            name = f"{groups} groups of {cut}, {k}x{n}, {str(dtype).removeprefix('torch.')}"
+            element = str(dtype).removeprefix("torch.")
+            rows = ops.grouped_matmul(groups, cut, n, k, element)
+            yield Case("cpu", f"rows, {name}", rows, partial(rows_on_a_cpu, dtype, (groups, cut, k, n)))
+            sums = ops.grouped_matmul(groups, k, n, cut, element, ragged="k")
+            yield Case("cpu", f"sums, {name}", sums, partial(sums_on_a_cpu, dtype, (groups, cut, k, n)))
+
+
+def rows_on_a_cpu(dtype: torch.dtype, sizes: tuple[int, int, int, int], distribution: str) -> Inputs:
+    groups, m, k, n = sizes
+    ends, cuts = ends_and_cuts(distribution, groups, m)
+    a, b = drawn((m, k), ends.device, 0, dtype), drawn((groups, k, n), ends.device, 1, dtype)
+    others = {"loop": partial(in_a_loop, a, b, cuts), "_grouped_mm": partial(grouped, a, b, ends)}
+    return Inputs((a, b, ends), others, 0.0)
+
+
+def sums_on_a_cpu(dtype: torch.dtype, sizes: tuple[int, int, int, int], distribution: str) -> Inputs:
+    groups, k, m, n = sizes
+    ends, cuts = ends_and_cuts(distribution, groups, k)
+    a, b = drawn((m, k), ends.device, 0, dtype), drawn((k, n), ends.device, 1, dtype)
+    others = {"loop": partial(sums_in_a_loop, a, b, cuts), "_grouped_mm": partial(grouped, a, b, ends)}
+    return Inputs((a, b, ends), others, 0.0)
+
+
+def ends_and_cuts(distribution: str, groups: int, positions: int) -> tuple[Tensor, list[int]]:
+    offsets = offsets_of(lengths(distribution, groups, positions), torch.device("cpu"), torch.int32)
+    return offsets[1:].contiguous(), offsets.tolist()
+
+
+def sums_in_a_loop(a: Tensor, b: Tensor, cuts: Sequence[int]) -> Tensor:
+    made = a.new_empty(len(cuts) - 1, a.shape[0], b.shape[1])
+    for group, (begin, end) in enumerate(pairwise(cuts)):
+        torch.mm(a[:, begin:end], b[begin:end], out=made[group])
+    return made
 
 
 def expert_inputs(device: torch.device, sizes: tuple[int, int, int, int, int], distribution: str) -> Inputs:
@@ -340,14 +383,14 @@ def figures(case: Case, arguments: argparse.Namespace, fastest: tuple[float, flo
         AutoschedError: it could not be tuned.
         AssertionError: a result differs from the first other one's.
     """
-    target = devices.detect()
+    target = target_of(arguments)
     first = case.inputs(case.distributions[0])
     traced = case.function
     if not isinstance(traced, Workload):
         # Experts are sorted by PyTorch.
         traced = autosched.trace(traced, *first.tensors, allow_fallback=case.group == "experts")
     started = time.perf_counter()
-    result = autosched.tune(traced, trials=arguments.trials, seconds=arguments.seconds, log=arguments.log)
+    result = autosched.tune(traced, target, trials=arguments.trials, seconds=arguments.seconds, log=arguments.log)
     # Weights may fit no more than a few times.
     del first
     print(f"{case.name}: tuned in {time.perf_counter() - started:.0f} s\n{result}", flush=True)
@@ -368,6 +411,11 @@ def figures(case: Case, arguments: argparse.Namespace, fastest: tuple[float, flo
         yield row
 
 
+def target_of(arguments: argparse.Namespace) -> Target:
+    here = devices.detect()
+    return here if here.kind == "gpu" else devices.cpu_target(arguments.threads)
+
+
 def runs(name: str, run: Run) -> bool:
     try:
         run()
@@ -385,6 +433,7 @@ def cases_of(arguments: argparse.Namespace, device: torch.device) -> list[Case]:
     tokens = (1, 16) if arguments.small else arguments.tokens
     every = [
         *grouped_cases(device, tokens, arguments.small),
+        *(on_a_cpu(arguments.small) if device.type == "cpu" else ()),
         *expert_cases(device, tokens, arguments.small),
         *jagged_cases(device, arguments.small),
         *sparse_cases(device, arguments.small),
@@ -411,14 +460,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="for tuning a case")
     parser.add_argument("--log", type=Path, default=Path("irregular.jsonl"))
     parser.add_argument(
-        "--only", nargs="*", help="groups (grouped, experts, jagged, blocks, csr, varlen), or parts of names"
+        "--only", nargs="*", help="groups (grouped, cpu, experts, jagged, blocks, csr, varlen), or parts of names"
     )
     parser.add_argument("--tokens", type=int, nargs="*", default=TOKENS)
+    parser.add_argument("--threads", type=int, default=1, help="of a CPU, on both sides")
     parser.add_argument("--small", action="store_true", help="tiny sizes, four trials each at most")
     arguments = parser.parse_args()
     if arguments.small:
         arguments.trials = min(arguments.trials, 4)
     device = torch.device("cuda" if devices.detect().kind == "gpu" else "cpu")
+    if device.type == "cpu":
+        torch.set_num_threads(arguments.threads)
     fastest = rates(device)
     rows: list[Row] = []
     failed: list[str] = []

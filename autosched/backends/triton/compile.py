@@ -192,6 +192,8 @@ class Printed:
 
 def reason(error: BaseException, printed: str) -> str:
     """Reason of a failed compilation, in one line: the exception's own words, the first error printed, and its pass."""
+    while error.__cause__ and str(error).rstrip().endswith("^"):
+        error = error.__cause__  # A CompilationError that follows on another exception only quotes the source.
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     failed = [line for line in lines if "error" in line.lower()]
     own = _shown(lines, failed, type(error).__name__)

@@ -81,9 +81,11 @@ class MemoryPrinter:
             starts = self._starts(described(buffer, s.slices))
             self.block.write(f"{name} = {self.moves.load(self.parameters.descriptors[tiles], starts, shape)}{cast}")
             return
-        place = self.indexing.place(self.parameters.pointers[buffer.name], self._address(buffer, s.slices), s.dst.axes)
+        at = self._address(buffer, s.slices)
+        place = self.indexing.place(self.parameters.pointers[buffer.name], at, s.dst.axes)
         masked = [f"mask={place.mask}", f"other={_outside(s.fill)}"] if place.mask else []
         self.block.write(call("tl.load", place.pointer, *masked, *eviction, before=f"{name} = ") + cast)
+        self.tiles.repeat(s.dst, at.axes)
 
     def gather(self, s: Gather) -> None:
         buffer = self.program.buffer(s.buffer)

@@ -18,8 +18,11 @@ from autosched.tracing.operators.segments import is_sorted
 from autosched.tracing.values.conversions import converted
 from autosched.tracing.values.values import Arange, Fallback, Leaf, Padded, Pointwise, Scanned, Value, View, placeholder
 from autosched.tracing.values.views import Reshape, Slicing
-from search_spaces.workloads.dtypes import is_integer
+from search_spaces.workloads.dtypes import dtype, is_integer
 from search_spaces.workloads.expressions.expression import Apply
+
+# Alignment of what descriptors address.
+_VECTOR_BYTES = 16
 
 Kind = Literal["ends", "offsets", "lengths", "sorted", "even"]
 
@@ -30,11 +33,13 @@ class Bounds:
 
     `kind`: the last positions of segments and one more, these and the first position, the lengths of segments, or any
     numbers in order; "even": offsets of segments as long as each other, as far as that is possible, which no longest
-    length that a function knows contradicts. `size`: of the dimension that is cut; None for any numbers.
+    length that a function knows contradicts. `size`: of the dimension that is cut; None for any numbers. `step`: only
+    its multiples are taken, which a GPU asserts: others end all work of the process.
     """
 
     kind: Kind
     size: int | None = None
+    step: int = 1
 
     def drawn(self, tensor: Tensor, seed: int) -> Tensor:
         """Random bounds in the tensor, of which any numbers in order are made."""
@@ -48,12 +53,20 @@ class Bounds:
             case "even":
                 return torch.arange(count) * size // max(count - 1, 1)
             case "offsets":
-                ends = random_segments.drawn(count - 1, size, seed) if count > 1 else torch.empty(0, dtype=torch.int64)
+                ends = self._ends(count - 1, size, seed) if count > 1 else torch.empty(0, dtype=torch.int64)
                 return torch.cat([torch.zeros(1, dtype=torch.int64), ends])
             case "lengths":
-                return random_segments.drawn(count, size, seed).diff(prepend=torch.zeros(1, dtype=torch.int64))
+                return self._ends(count, size, seed).diff(prepend=torch.zeros(1, dtype=torch.int64))
             case _:
-                return random_segments.drawn(count, size, seed)
+                return self._ends(count, size, seed)
+
+    def _ends(self, count: int, size: int, seed: int) -> Tensor:
+        return random_segments.drawn(count, size, seed) // self.step * self.step
+
+    def beside(self, other: Bounds) -> Bounds | None:
+        """What both are; None if there are no such bounds."""
+        step = math.lcm(self.step, other.step)
+        return replace(self, step=step) if replace(self, step=other.step) == other else None
 
 
 # What an operator takes as bounds, with the dimension that they cut.
@@ -61,11 +74,14 @@ Given = Iterator[tuple[Value, Bounds]]
 
 
 def _of_product(a: Value, b: Value, offs: Value | None = None, *_: Any, **__: Any) -> Given:
-    if offs is not None:
-        yield (
-            offs,
-            Bounds("ends", a.shape[0] if len(b.shape) == 3 else b.shape[-1] if len(a.shape) == 3 else a.shape[1]),
-        )
+    """Of columns or k that are cut, segments begin at whole vectors (PyTorch, GroupMMCommon.cuh)."""
+    if offs is None:
+        return
+    if len(b.shape) == 3:
+        yield offs, Bounds("ends", a.shape[0])
+    else:
+        step = max(1, _VECTOR_BYTES // dtype(a.dtype).bytes)
+        yield offs, Bounds("ends", b.shape[-1] if len(a.shape) == 3 else a.shape[1], step)
 
 
 def _of_reduction(

@@ -308,8 +308,11 @@ class _Translator:
         assert isinstance(node.target, torch._ops.OpOverload)
         bound = bind(node.target, arguments, keywords)
         for leaf, bounds in bounds_given(name, bound.required, bound.options).items():
-            if bounds is None or self.translation.bounds.setdefault(leaf, bounds) != bounds:
+            known = bounds and self.translation.bounds.setdefault(leaf, bounds).beside(bounds)
+            if known is None:
                 self.translation.on_trust.add(leaf)
+            else:
+                self.translation.bounds[leaf] = known
         if found is None:
             return pointwise(first, name, bound)
         check_declared(found, bound, own=1)

@@ -136,7 +136,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         stores(store_addressing(workload, target)),
         loads("epilogue_load", epilogue_addressing(workload, form, target)),
         subtiles(),
-        specialization(units is not None and not form.is_scaled),
+        specialization(units is not None),
         # Triton 3.9 aborts on clusters whose loop has several dots.
         clusters(target.features.cluster > 1 and len(form.dots) == 1),
         max_registers((64, 96, 128, 168)),

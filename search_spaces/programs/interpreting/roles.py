@@ -317,7 +317,7 @@ class _Simulation:
         agent.dots.append((dot.dst.name, {(ring.name, position) for ring, position in at.items()}))
         if agent.computed:
             sums, values = agent.computed.tiles[dot.dst.name]
-            if dot.dst.name in s.anew and not s.partial:
+            if dot.dst.name in s.anew:
                 agent.computed.set(sums, np.zeros_like(values))
             a, b = (_kept(number) if name in self._made(dot) else name for name in (dot.a, dot.b))
             agent.computed.step(replace(dot, dst=sums, a=a, b=b))

@@ -36,25 +36,26 @@ def halved(body: tuple[Statement, ...], axis: str, rows: int, part: str = HALF) 
 def _halved(s: Statement, axis: str, rows: int, part: str) -> Statement:
     match s:
         case Load(dst=dst, slices=slices):
-            return dataclasses.replace(s, dst=_tile(dst, axis, rows), slices=_slices(slices, axis, rows, part))
+            return dataclasses.replace(s, dst=tile_part(dst, axis, rows), slices=_slices(slices, axis, rows, part))
         case Gather(dst=dst, index=index):
             looked_up = tuple(i if isinstance(i, str) else _slice(i, axis, rows, part) for i in index)
-            return dataclasses.replace(s, dst=_tile(dst, axis, rows), index=looked_up)
+            return dataclasses.replace(s, dst=tile_part(dst, axis, rows), index=looked_up)
         case Position(dst=dst, piece=piece):
-            return dataclasses.replace(s, dst=_tile(dst, axis, rows), piece=_slice(piece, axis, rows, part))
+            return dataclasses.replace(s, dst=tile_part(dst, axis, rows), piece=_slice(piece, axis, rows, part))
         case Store(slices=slices):
             return dataclasses.replace(s, slices=_slices(slices, axis, rows, part))
         case For(body=body):
             return dataclasses.replace(s, body=tuple(_halved(inner, axis, rows, part) for inner in body))
         case Map(dst=dst) | Fill(dst=dst) | Dot(dst=dst) | Reduce(dst=dst):
-            return dataclasses.replace(s, dst=_tile(dst, axis, rows))
+            return dataclasses.replace(s, dst=tile_part(dst, axis, rows))
         case Split(first=first, second=second):
-            return dataclasses.replace(s, first=_tile(first, axis, rows), second=_tile(second, axis, rows))
+            return dataclasses.replace(s, first=tile_part(first, axis, rows), second=tile_part(second, axis, rows))
         case _:
             return s
 
 
-def _tile(tile: Tile, axis: str, rows: int) -> Tile:
+def tile_part(tile: Tile, axis: str, rows: int) -> Tile:
+    """The tile with `rows` positions of the axis, if it has that axis."""
     shape = tuple(rows if name == axis else extent for name, extent in zip(tile.axes, tile.shape, strict=True))
     return dataclasses.replace(tile, shape=shape)
 

@@ -61,7 +61,7 @@ def _check_operands(roles: ProductRoles, limits: RoleLimits) -> None:
         a, b = (LoadedTile(load.buffer, load.dst.shape[-1], k_major(load, dot)) for load in loads)
         depth, count = loads[0].dst.extent(dot.axis), len(roles.dots)
         each = (operand, dot.precision, roles.rows, roles.columns, depth, a, b, count, roles.groups)
-        if reason := GroupDots(roles.units, limits, *each).why_impossible():
+        if reason := GroupDots(roles.units, limits, *each, bool(roles.partial)).why_impossible():
             refuse(kernel, reason)
     if roles.a_through_registers and fewest_iterations(kernel, roles.loop) < 1:
         refuse(kernel, f"a part of the reduction over {dot.axis} is empty; expected fewer parts")

@@ -8,6 +8,7 @@ After:   ring operands: slots of a, b and b2
          consumers: for each tile: acc, acc2 = 0, 0
            for k.0: await operands; issue the dots; settle those of the last iteration; release its slot; advance
            settle; release; epilogue, which reads what the producer copied into a ring of its own
+         with dots that are scaled: for k.0: load scales; await operands; issue; settle; release; acc += scaled; advance
 
     cooperative    groups have equal parts of the rows of every tile
     ping-pong      two groups compute alternate tiles, and issue their main loops alternately
@@ -18,7 +19,6 @@ After:   ring operands: slots of a, b and b2
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,12 +26,9 @@ from functools import cached_property
 from search_spaces.devices.group_dots import block_shape
 from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.programs.grid import GridAxis
-from search_spaces.programs.roles.halves import BLOCK, HALF, halved
-from search_spaces.programs.roles.requests import (
-    check_load,
-    k_major,
-    refuse,
-)
+from search_spaces.programs.roles.halves import BLOCK, HALF
+from search_spaces.programs.roles.product_parts import ProductParts
+from search_spaces.programs.roles.requests import k_major, refuse
 from search_spaces.programs.roles.statements import (
     TURNS,
     Acquire,
@@ -46,9 +43,7 @@ from search_spaces.programs.roles.statements import (
     Issue,
     Next,
     Part,
-    Partial,
     Place,
-    Promote,
     Release,
     Ring,
     Role,
@@ -60,23 +55,10 @@ from search_spaces.programs.roles.statements import (
     Take,
     Tiles,
 )
-from search_spaces.programs.statements import (
-    Dot,
-    Fill,
-    For,
-    Gather,
-    Let,
-    Load,
-    Map,
-    Position,
-    Split,
-    Statement,
-    Store,
-    produced,
-)
+from search_spaces.programs.statements import Dot, Fill, For, Let, Load, Split, Statement, Store
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Tile
-from search_spaces.workloads.dtypes import dtype, is_promoted
+from search_spaces.workloads.dtypes import dtype
 
 # Names of the positions of the two rings: iterations of the main loop, and tiles of the outputs.
 STEP, TILE = "step", "tile"
@@ -87,20 +69,18 @@ class ProductRoles:
     """A kernel with its parts and roles.
 
     Tiles of `rows_read` have the rows of the accumulators and those of `columns_read` their columns, in either order of
-    the operands. `epilogue`: that of one group of a block, for its part; `extras`: the loads of it that the producer
-    issues.
+    the operands. `whole`: the parts of the kernel; `share`: those of one group of a block, for its part of a tile;
+    `extras`: the loads of its epilogue that the producer issues.
     """
 
     kernel: Kernel
     units: WaveGroups
-    loop: For
     rows_read: tuple[Load, ...]
     columns_read: tuple[Load, ...]
-    dots: tuple[Dot, ...]
-    epilogue: tuple[Statement, ...]
-    extras: tuple[Load, ...]
+    whole: ProductParts
+    share: ProductParts
+    extras: tuple[Load, ...] = ()
     kept_registers: int = 0
-    placing: tuple[Statement, ...] = ()
 
     @staticmethod
     def of(kernel: Kernel, units: WaveGroups, kept_registers: int = 0) -> ProductRoles:
@@ -109,21 +89,39 @@ class ProductRoles:
         Raises:
             UnmatchedError: the kernel has another form.
         """
-        placing, loop, epilogue = _parts(kernel)
-        loads, dots = _operands(kernel, loop)
-        row = dots[0].dst.axes[0]
-        rows_read = tuple(s for s in loads if row in s.dst.axes)
-        columns_read = tuple(s for s in loads if row not in s.dst.axes)
-        each = (loop, rows_read, columns_read, dots, epilogue)
-        roles = ProductRoles(kernel, units, *each, (), kept_registers, placing)
+        whole = share = ProductParts.of(kernel)
+        row = whole.sums[0].axes[0]
+        rows_read = tuple(s for s in whole.operands if row in s.dst.axes)
+        columns_read = tuple(s for s in whole.operands if row not in s.dst.axes)
+        roles = ProductRoles(kernel, units, rows_read, columns_read, whole, share, kept_registers=kept_registers)
         if roles.blocks > 1:
-            if any(isinstance(s, Split) and s.axis == roles.cut_axis for s in epilogue):
+            if any(isinstance(s, Split) and s.axis == roles.cut_axis for s in whole.epilogue):
                 refuse(kernel, f"its epilogue cuts tiles along {roles.cut_axis}, as the blocks of a cluster do")
-            epilogue = halved(epilogue, roles.cut_axis, roles.cut_size, BLOCK)
+            share = share.halved(roles.cut_axis, roles.cut_size, BLOCK)
         if roles.shares_tile:
-            epilogue = halved(epilogue, row, roles.rows)
-        extras = tuple(s for s in epilogue if isinstance(s, Load) and s.via == "descriptor")
-        return replace(roles, epilogue=epilogue, extras=extras)
+            share = share.halved(row, roles.rows, HALF)
+        extras = tuple(s for s in share.epilogue if isinstance(s, Load) and s.via == "descriptor")
+        return replace(roles, share=share, extras=extras)
+
+    @property
+    def loop(self) -> For:
+        """The main loop."""
+        return self.whole.loop
+
+    @property
+    def placing(self) -> tuple[Statement, ...]:
+        """The statements that place a tile."""
+        return self.whole.placing
+
+    @property
+    def dots(self) -> tuple[Dot, ...]:
+        """The dots of a group in an iteration."""
+        return self.share.dots
+
+    @property
+    def epilogue(self) -> tuple[Statement, ...]:
+        """The epilogue of a group."""
+        return self.share.epilogue
 
     # The roles
 
@@ -163,6 +161,7 @@ class ProductRoles:
         starts += [Start(TURNS)] if turns else []
         starts += [Start(TILE)] if self.extras else []
         body: list[RoleStatement] = [*self._place, *(Fill(t, 0.0) for t in self.accumulators)]
+        body += [Fill(t, 0.0) for t in self.partial]
         body += [Take()] if turns else []
         body += self._main_loop
         # Past the steps of the other group's tile.
@@ -177,7 +176,7 @@ class ProductRoles:
 
     @property
     def _main_loop(self) -> list[RoleStatement]:
-        if self.promotes:
+        if self.share.promotion:
             return self._promoted
         return self._through_registers if self.a_through_registers else self._in_flight
 
@@ -199,15 +198,15 @@ class ProductRoles:
 
     @property
     def _promoted(self) -> list[RoleStatement]:
-        """The accumulators of a step are added up in float32 before the next dot begins.
+        """The accumulators of a step are scaled and added up in float32 before the next dot begins.
 
         Other groups' dots run meanwhile. Two dots in flight would be serialised by ptxas, which refuses to read the
-        accumulators of one while the other runs (its note C7514).
+        accumulators of one while the other runs (its note C7514). Scales are loaded while the dots run.
         """
         ring, dots = self.operands, self.dots
-        issue = Issue(dots, anew=frozenset(d.dst.name for d in dots), partial=True)
-        step = (Await(ring), issue, Settle(dots), Release(ring), Promote(dots), Advance(STEP))
-        return [Partial(dots), Steps(self.loop, step), *self._hand_over]
+        issue = Issue(dots, anew=frozenset(d.dst.name for d in dots))
+        rest = (issue, Settle(dots), Release(ring), *self.share.promotion, Advance(STEP))
+        return [Steps(self.loop, (*self.share.scaling, Await(ring), *rest)), *self._hand_over]
 
     @property
     def _hand_over(self) -> list[RoleStatement]:
@@ -274,7 +273,7 @@ class ProductRoles:
     def parts(self) -> tuple[Part, ...]:
         """The part of a tile that one group computes."""
         block = Part(self.cut_axis, self.cut_size, BLOCK)
-        group = Part(self.dot.dst.axes[0], self.rows, HALF)
+        group = Part(self._tile.axes[0], self.rows, HALF)
         return (block,) * (self.blocks > 1) + (group,) * self.shares_tile
 
     @property
@@ -285,18 +284,23 @@ class ProductRoles:
     @cached_property
     def block_shape(self) -> tuple[int, int]:
         """Rows and columns of a tile in one block."""
-        rows, columns = self.dot.dst.shape
+        rows, columns = self._tile.shape
         return block_shape(rows, columns, self.blocks)
 
     @property
     def cut_axis(self) -> str:
         """The axis along which the blocks of a cluster divide a tile."""
-        return self.dot.dst.axes[self.block_shape[0] == self.dot.dst.shape[0]]
+        return self._tile.axes[self.block_shape[0] == self._tile.shape[0]]
 
     @property
     def cut_size(self) -> int:
         """Positions of the cut axis in one block."""
-        return self.dot.dst.extent(self.cut_axis) // self.blocks
+        return self._tile.extent(self.cut_axis) // self.blocks
+
+    @property
+    def _tile(self) -> Tile:
+        """A whole tile of sums."""
+        return self.whole.sums[0]
 
     @property
     def rows(self) -> int:
@@ -307,10 +311,15 @@ class ProductRoles:
     def columns(self) -> int:
         return self.block_shape[1]
 
-    @cached_property
+    @property
     def accumulators(self) -> tuple[Tile, ...]:
         """The accumulators of one warp group."""
-        return tuple(replace(d.dst, shape=(self.rows, self.columns)) for d in self.dots)
+        return self.share.sums
+
+    @property
+    def partial(self) -> tuple[Tile, ...]:
+        """The accumulators of one warp group for an iteration, if it promotes these."""
+        return tuple(d.dst for d in self.dots) if self.share.promotion else ()
 
     @property
     def stages(self) -> int:
@@ -327,17 +336,18 @@ class ProductRoles:
         return not k_major(self.a, self.dot) and dtype(self.a.dst.dtype).bytes != 2
 
     @property
-    def promotes(self) -> bool:
-        """True if the accumulators of a step are apart and added up in float32, since tensor cores keep fewer bits."""
-        return is_promoted(self.a.dst.dtype, self.dot.precision)
-
-    @property
     def finishing(self) -> Kernel:
         """The epilogue as a kernel of its own, with its arguments and the extents of its variables."""
         parts = (GridAxis(HALF, max(2, self.groups)), GridAxis(BLOCK, self.blocks))
         bound = (GridAxis(s.variable, s.extent) for s in self.placing if isinstance(s, Let))
         grid = replace(self.kernel.grid, axes=(*self.kernel.grid.axes, *parts, *bound))
         return replace(self.kernel, grid=grid, body=self.epilogue)
+
+    @property
+    def stepping(self) -> For:
+        """The main loop with what a group computes in it besides its dots."""
+        fills = (Fill(t, 0.0) for t in self.partial)
+        return replace(self.loop, body=(*self.share.scaling, *fills, *self.share.promotion))
 
     @property
     def moving(self) -> Kernel:
@@ -352,44 +362,3 @@ class ProductRoles:
 
 def _filled(ring: Ring) -> tuple[RoleStatement, ...]:
     return (Acquire(ring), *(Copy(ring, load) for load in ring.loads))
-
-
-def _parts(kernel: Kernel) -> tuple[tuple[Statement, ...], For, tuple[Statement, ...]]:
-    """The statements that place a tile, the main loop, and the epilogue."""
-    first = max((n for n, s in enumerate(kernel.body, 1) if isinstance(s, Let)), default=0)
-    placing, body = kernel.body[:first], kernel.body[first:]
-    if tile := next((t for s in placing for t in produced(s) if t.axes), None):
-        refuse(kernel, f"{tile} comes before a variable bound to data; expected single numbers")
-    fills = tuple(s for s in itertools.takewhile(lambda s: isinstance(s, Fill), body) if isinstance(s, Fill))
-    match body[len(fills) :]:
-        case (For() as loop, *epilogue) if fills:
-            if loop.marks:
-                refuse(kernel, f"{loop.variable} makes the iterations that {loop.marks} marks; expected all of them")
-            for s in epilogue:
-                if not isinstance(s, Load | Gather | Position | Map | Fill | Split | Store):
-                    refuse(kernel, f"its epilogue has a {type(s).__name__}; expected Load, Map, Split or Store")
-                if isinstance(s, Load) and s.via == "descriptor":
-                    check_load(kernel, s)
-                if isinstance(s, Store) and s.atomic:
-                    refuse(kernel, f"it adds to {s.buffer} atomically; expected plain stores")
-            summed = [s.dst.name for s in loop.body if isinstance(s, Dot)]
-            if summed and ([f.dst.name for f in fills] != summed or any(f.value != 0.0 for f in fills)):
-                refuse(kernel, f"the accumulator {summed[0]} starts as something else than 0")
-            return placing, loop, tuple(epilogue)
-        case _:
-            refuse(kernel, "expected an accumulator filled with 0, one loop, and an epilogue")
-
-
-def _operands(kernel: Kernel, loop: For) -> tuple[tuple[Load, ...], tuple[Dot, ...]]:
-    loads = tuple(s for s in loop.body if isinstance(s, Load))
-    dots = tuple(s for s in loop.body if isinstance(s, Dot))
-    multiplied = {x for d in dots for x in (d.a, d.b)}
-    if not dots or loop.body != (*loads, *dots) or {s.dst.name for s in loads} != multiplied:
-        refuse(kernel, "expected a loop that loads two operands and adds their dot, or several")
-    for load in loads:
-        if load.via == "pointer":
-            refuse(kernel, f"{load.buffer} is loaded by pointers; expected descriptors")
-        if load.slices[-1].flat:
-            refuse(kernel, f"rows of {load.buffer} in {load.slices[-1]}; expected rows of a tile")
-        check_load(kernel, load)
-    return loads, dots

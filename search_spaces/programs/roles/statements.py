@@ -168,23 +168,15 @@ class Next:
 
 
 @dataclass(frozen=True, slots=True)
-class Partial:
-    """Accumulators for one step of these dots, apart from those of the tile, to which `Promote` adds them."""
-
-    dots: tuple[Dot, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Issue:
     """Begin dots, which read their operands from slots of the position or `ahead` of it until they are settled.
 
-    `anew`: the names of accumulators that start from 0. `partial`: the dots add to the accumulators of one step.
+    `anew`: the names of accumulators that start from 0.
     """
 
     dots: tuple[Dot, ...]
     ahead: int = 0
     anew: frozenset[str] = frozenset()
-    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +185,6 @@ class Settle:
 
     dots: tuple[Dot, ...]
     left: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Promote:
-    """Add the partial accumulators to those of the tile, in float32."""
-
-    dots: tuple[Dot, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +227,7 @@ class Finish:
 
 
 Waiting = Acquire | Await | Drain | Take | Settle
-Moving = Start | Copy | Release | Advance | Skip | Give | Keep | Everywhere | Fetch | Next | Partial | Issue | Promote
+Moving = Start | Copy | Release | Advance | Skip | Give | Keep | Everywhere | Fetch | Next | Issue
 Nested = Steps | Tiles | EachGroup | Finish | Place
 RoleStatement = Waiting | Moving | Nested | Statement
 

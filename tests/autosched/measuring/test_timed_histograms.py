@@ -80,8 +80,11 @@ def test_a_trial_leaves_divisions_out_where_they_take_long_and_an_examination_no
     assert not check.data.complete
     check.first(run)
     assert len(tried) == 1
-    check.examine(run, 2, NEVER)
+    results = check.examine(run, 2, NEVER)
     assert check.data.complete
+    # What is judged and compared is of one division, and right.
+    assert results.max_error < 1
+    assert results.repeatable
     assert len({*map(tuple, tried)}) == 4
     tried.clear()
     check.first(run, limit_s=0.0)

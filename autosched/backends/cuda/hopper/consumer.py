@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.backends.cuda.hopper.extras import Extras
@@ -26,8 +27,6 @@ from search_spaces.programs.roles.statements import (
     Finish,
     Give,
     Issue,
-    Partial,
-    Promote,
     Release,
     RoleStatement,
     Settle,
@@ -37,7 +36,7 @@ from search_spaces.programs.roles.statements import (
     Take,
     Tiles,
 )
-from search_spaces.programs.statements import Fill, Statement
+from search_spaces.programs.statements import Dot, Fill, Load, Map, Statement
 
 
 @dataclass(frozen=True)
@@ -75,6 +74,13 @@ class Consumer:
         self._write(role.body)
 
     def _write(self, body: Sequence[RoleStatement]) -> None:
+        for computes, run in itertools.groupby(body, lambda s: isinstance(s, Load | Map)):
+            if computes:
+                self.printer.body([s for s in run if isinstance(s, Load | Map)])
+            else:
+                self._print(run)
+
+    def _print(self, body: Iterable[RoleStatement]) -> None:
         for s in body:
             match s:
                 case Start(position, by_group):
@@ -92,9 +98,13 @@ class Consumer:
                     self._finish(inner)
                 case Fill(dst=dst):
                     # Not by the first dot: ptxas 12.6 makes all dots wait for each other where nothing defines sums.
-                    self._clear(self.printer.tiles.name(dst.name))
-                case Issue() | Settle() | Partial() | Promote():
-                    self._multiply(s)
+                    self._clear(self.printer.tiles.declare(dst).name)
+                case Issue():
+                    self._issue(s)
+                case Settle(dots, left):
+                    # All dots of an iteration are waited for together.
+                    self.block.write(f"dots_wait<{int(left > 0)}>();")
+                    self._settle(dots)
                 case _:
                     self._synchronise(s)
 
@@ -112,8 +122,6 @@ class Consumer:
 
     def _tiles(self, body: Sequence[RoleStatement], every: int) -> None:
         self.loops.open_tiles(every)
-        for tile in self.roles.accumulators:
-            self.printer.tiles.declare(tile)
         self._write(body)
         if self.stored:
             # With any code behind the loop over tiles, ptxas would lose the register counts of the warp groups.
@@ -161,42 +169,21 @@ class Consumer:
 
     # Dots
 
-    def _multiply(self, s: Issue | Settle | Partial | Promote) -> None:
-        block, sums = self.block, ["sums"] if self.roles.promotes else self._sums
-        count = self.roles.rows * self.roles.columns // 128
-        match s:
-            case Partial():
-                block.write(f"float sums[{count}];")
-                self._clear("sums")
-            case Issue():
-                self._issue(sums)
-            case Settle(left=left):
-                # All dots of an iteration are waited for together.
-                block.write(f"dots_wait<{int(left > 0)}>();")
-                self._settle(sums)
-            case Promote():
-                (acc,) = self._sums
-                block.write(f"#pragma unroll\nfor (int i = 0; i < {count}; ++i) {acc}[i] += sums[i];")
-
-    @property
-    def _sums(self) -> list[str]:
-        return [self.printer.tiles.name(d.dst.name) for d in self.roles.dots]
-
     def _clear(self, acc: str) -> None:
         count = self.roles.rows * self.roles.columns // 128
         self.block.write(f"#pragma unroll\nfor (int i = 0; i < {count}; ++i) {acc}[i] = 0;")
 
-    def _settle(self, sums: Sequence[str]) -> None:
-        for acc in sums:
-            self.block.write(f"settled({acc});")
+    def _settle(self, dots: Iterable[Dot]) -> None:
+        for dot in dots:
+            self.block.write(f"settled({self.printer.tiles.name(dot.dst.name)});")
 
-    def _issue(self, sums: list[str]) -> None:
+    def _issue(self, s: Issue) -> None:
         """Every dot instruction of a step."""
         roles, block = self.roles, self.block
-        if not roles.promotes:
-            self._settle(self._sums)
+        self._settle(d for d in s.dots if d.dst.name not in s.anew)
         block.write("dots_begin();")
-        for dot, acc in zip(roles.dots, sums, strict=True):
+        for dot in s.dots:
+            acc = self.printer.tiles.name(dot.dst.name)
             a, b = (self.ring.operands[x] for x in roles.sides(dot))
             share = a.operand.offset(0, roles.rows) if roles.shares_tile else 0
             at = [scaled(HALF, share)] if share else []
@@ -208,7 +195,7 @@ class Consumer:
             for step in range(a.operand.steps):
                 for row in range(0, roles.rows, GROUP_ROWS):
                     held = sum_of(acc, str(row * roles.columns // 128))
-                    added = "0" if roles.promotes and not step else "1"
+                    added = "0" if dot.dst.name in s.anew and not step else "1"
                     rows = sum_of("a", str(a.operand.offset(step, row) // 16))
                     columns = sum_of("b", str(b.operand.offset(step) // 16))
                     block.write(call(name, held, rows, columns, added) + ";")

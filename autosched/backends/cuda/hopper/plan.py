@@ -39,6 +39,7 @@ OFFERS = Offers(
     batches=False,
     joins=False,
     places=False,
+    merges=True,
     kept_registers=KEPT_REGISTERS,
     streams=True,
     words=frozenset({IM2COL, HALO}),
@@ -113,11 +114,11 @@ class BlockPlan:
     def finishing(self) -> Kernel:
         """The epilogue of one warp group as a kernel, without the stores that are printed otherwise.
 
-        TMA-loaded tiles are placeholders with the accumulator's layout. Before the epilogue are the loop, empty, which
-        defines its variable, and the initial values of the accumulators.
+        TMA-loaded tiles are placeholders with the accumulator's layout. Before the epilogue are the loop, without its
+        dots, and the initial values of the accumulators.
         """
         roles = self.roles
-        body: list[Statement] = [dataclasses.replace(roles.loop, body=()), *(Fill(t, 0.0) for t in roles.accumulators)]
+        body: list[Statement] = [roles.stepping, *(Fill(t, 0.0) for t in roles.accumulators)]
         for number, s in enumerate(roles.epilogue):
             if number in self.loads and isinstance(s, Load):
                 body.append(Fill(s.dst, 0.0))
@@ -146,7 +147,7 @@ class BlockPlan:
         each = self.slots * self.slot_bytes + self.extra_bytes + max(exchanged, default=0)
         barriers = sum(self.barriers.values()) * BARRIER_BYTES + len(self.barriers) * BARRIERS_ALIGNMENT
         threads = roles.groups * WARP_GROUP * WARP
-        sums = sum(t.elements for t in roles.accumulators) // (WARP_GROUP * WARP)
+        sums = _sums(roles)
         shared = -(-self.ring.bytes // ALIGNMENT) * ALIGNMENT + roles.groups * each + barriers
         return Resources(shared, _REGISTERS + sums, threads)
 
@@ -166,9 +167,15 @@ def _check_registers(roles: ProductRoles) -> None:
     Accumulators and live values have to fit in a consumer's registers, and the operands of one wgmma in those that
     every thread is launched with, by which ptxas allocates.
     """
-    sums = sum(t.elements for t in roles.accumulators) // (WARP_GROUP * WARP)
-    if reason := OFFERS.why_too_many(WGMMA, sums, roles.columns, roles.groups, roles.kernel.launch.max_registers):
+    if reason := OFFERS.why_too_many(
+        WGMMA, _sums(roles), roles.columns, roles.groups, roles.kernel.launch.max_registers
+    ):
         refuse(roles.kernel, reason)
+
+
+def _sums(roles: ProductRoles) -> int:
+    """Accumulator registers of a thread."""
+    return sum(t.elements for t in (*roles.accumulators, *roles.partial)) // (WARP_GROUP * WARP)
 
 
 def _exchanged(tile: Tile, element: str) -> int:

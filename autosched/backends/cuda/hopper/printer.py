@@ -49,7 +49,7 @@ class HopperPrinter:
         plan = BlockPlan.of(program, kernel)
         plan.ring.check_directions(plan.roles)
         self._plan, self._roles, self.kernel = plan, plan.roles, kernel
-        anchored = {t.name: group_layout(t, t.axes) for t in plan.roles.accumulators}
+        anchored = {t.name: group_layout(t, t.axes) for t in (*plan.roles.accumulators, *plan.roles.partial)}
         self._printer = KernelPrinter(program, plan.finishing, features, _Sums(anchored))
         for name in _OWN:
             self._printer.identifiers.of(("own", name), name)

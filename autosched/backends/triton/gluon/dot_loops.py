@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autosched.backends.printing.scope import Block, call
 from autosched.backends.triton.gluon.protocol import SharedRing
 from search_spaces.programs.roles.products import ProductRoles
 from search_spaces.programs.roles.requests import k_major
-from search_spaces.programs.roles.statements import Fetch, Issue, Next, Partial, Promote, RoleStatement, Settle
-from search_spaces.programs.statements import Dot, Fill, Load
+from search_spaces.programs.roles.statements import Fetch, Issue, Next, RoleStatement, Settle
+from search_spaces.programs.statements import Dot, Load
+from search_spaces.programs.tiles import Tile
+
+
+class GroupLayout:
+    """The layout of a group's accumulators; all that is computed from them has what follows from it."""
+
+    def of(self, tile: Tile) -> str:
+        return "layout" if len(tile.axes) > 1 else ""
+
+    def moved(self, text: str, tile: Tile, axes: tuple[str, ...]) -> str:
+        return text
 
 
 @dataclass(frozen=True)
 class GroupDots:
-    """Prints a group's work on accumulators and operands.
+    """Prints a group's dots and the moves of their operands.
 
-    `names`: the variables of operands, `blocks`: the shapes of their slots.
+    `names`: the variables of operands, `blocks`: the shapes of their slots; `sums`: the variables of accumulators.
     """
 
     roles: ProductRoles
     ring: SharedRing
     names: Mapping[Load, str]
     blocks: Mapping[Load, tuple[int, ...]]
-    accumulators: Sequence[str]
+    sums: Mapping[str, str]
 
     def write(self, s: RoleStatement, block: Block) -> None:
         match s:
-            case Fill(dst=dst):
-                acc = self.accumulators[[t.name for t in self.roles.accumulators].index(dst.name)]
-                zero = "0" if dst.dtype == "int32" else "0.0"
-                block.write(f"{acc} = gl.full({list(dst.shape)}, {zero}, gl.{dst.dtype}, layout)")
             case Fetch(load=load, ahead=ahead):
                 name = f"next_{self.names[load]}" if ahead else self.names[load]
                 block.write(f"{name} = {self._operand(load, self.roles.dot, ahead)}.load(operand)")
             case Next(load):
                 block.write(f"{self.names[load]} = next_{self.names[load]}")
-            case Partial():
-                block.write("sums = acc")
-            case Promote():
-                block.write("acc += sums")
             case Issue():
                 self._issue(s, block)
-            case Settle(left=left):
-                sums = ["sums"] if self.roles.promotes else [*self.accumulators]
+            case Settle(dots, left):
+                sums = [self.sums[d.dst.name] for d in dots]
                 sums += [self.names[self.roles.a]] if self.roles.a_through_registers else []
                 names = ", ".join(sums)
                 deps = names if len(sums) > 1 else f"{names},"
@@ -53,19 +56,15 @@ class GroupDots:
                 raise AssertionError(f"{type(s).__name__} is printed elsewhere")
 
     def _issue(self, s: Issue, block: Block) -> None:
-        if s.partial:
-            a, b = (self._operand(self._load(x), self.roles.dot) for x in self.roles.sides(self.roles.dot))
-            block.write(call("hopper.warpgroup_mma", a, b, "sums", "use_acc=False", "is_async=True", before="sums = "))
-            return
-        if self.roles.a_through_registers:
-            b = self._operand(self.roles.b, self.roles.dot)
-            block.write(f"acc = hopper.warpgroup_mma({self.names[self.roles.a]}, {b}, acc, is_async=True)")
-            return
+        fetched = self.roles.a if self.roles.a_through_registers else None
         for load, name in self.names.items():
-            block.write(f"{name} = {self._operand(load, self.roles.dot)}")
-        for dot, acc in zip(s.dots, self.accumulators, strict=True):
+            if load != fetched:
+                block.write(f"{name} = {self._operand(load, self.roles.dot)}")
+        for dot in s.dots:
             a, b = (self.names[self._load(x)] for x in self.roles.sides(dot))
-            block.write(f"{acc} = hopper.warpgroup_mma({a}, {b}, {acc}, is_async=True)")
+            acc = self.sums[dot.dst.name]
+            start = ["use_acc=False"] if dot.dst.name in s.anew else []
+            block.write(call("hopper.warpgroup_mma", a, b, acc, *start, "is_async=True", before=f"{acc} = "))
 
     def _operand(self, load: Load, dot: Dot, ahead: int = 0) -> str:
         """An operand in its slot, in either layout; of rows, the group's part."""

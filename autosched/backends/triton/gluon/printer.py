@@ -26,7 +26,7 @@ from autosched.backends.gpu.arguments import (
 )
 from autosched.backends.gpu.warps import WARP_GROUP
 from autosched.backends.printing.scope import INDENT, Block, Scope, call
-from autosched.backends.triton.gluon.dot_loops import GroupDots
+from autosched.backends.triton.gluon.dot_loops import GroupDots, GroupLayout
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
 from autosched.backends.triton.gluon.protocol import Count, Protocol, SharedRing, Turns
 from autosched.backends.triton.gluon.role_bodies import RoleBody, specialize
@@ -44,14 +44,12 @@ from search_spaces.programs.roles.statements import (
     Finish,
     Issue,
     Next,
-    Partial,
     Place,
-    Promote,
     Release,
     RoleStatement,
     Settle,
 )
-from search_spaces.programs.statements import Fill, For, Let, Load, produced, read
+from search_spaces.programs.statements import Fill, For, Let, Load, Statement, produced, read
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_digits, loop_extents
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import dtype
@@ -70,6 +68,8 @@ PRODUCER_REGISTERS = 40
 _INSTRUCTION_ROWS = 16
 # Depth of one dot instruction, in bits of an operand.
 _INSTRUCTION_BITS = 256
+# Names in the text of a group.
+OWN = ("layout", "operand", "step", "slot", "full", "empty", "order", HALF, "extra_turn", "extras_full", "extras_empty")
 
 
 _T = TypeVar("_T")
@@ -93,7 +93,6 @@ class _Printer:
         stored = {descriptor(program.buffer(s.buffer), s.slices) for s in roles.stores}
         self._stored = [text for d, text in self._descriptors.items() if d in stored]
         self._rings = _numbered("a_ring", roles.rows_read) | _numbered("b_ring", roles.columns_read)
-        self._accumulators = [acc.name for acc in roles.accumulators] if len(roles.dots) > 1 else ["acc"]
         # Tiles of the epilogue that each descriptor loads.
         self._extras = Counter(self._descriptors[self._of(s)] for s in roles.extras)
         # One of two pieces is written while the other is copied, unless the other warp group computes meanwhile.
@@ -190,47 +189,73 @@ class _Printer:
 
     def _dots(self) -> str:
         roles = self._roles
-        root, block, indexing = self._scope()
+        printer = KernelPrinter(self._program, self._computing, layouts=GroupLayout(), own=self._own)
+        root, block, indexing = printer.root, printer.block, printer.indexing
         bits = 8 * dtype(roles.a.dst.dtype).bytes
         shape = [_INSTRUCTION_ROWS, roles.columns, _INSTRUCTION_BITS // bits]
-        block.write(
+        root.definitions.append(
             f"layout: gl.constexpr = gl.NVMMADistributedLayout("
             f"version=[3, 0], warps_per_cta=[{WARP_GROUP}, 1], instr_shape={shape})"
         )
         if roles.a_through_registers:
-            block.write(
+            root.definitions.append(
                 f"operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=layout, k_width={32 // bits})"
             )
         named = not roles.a_through_registers
         protocol = self._protocol(block, indexing, Count("extra_turn", parity_alone=True), named)
-        names = {load: ring.replace("_ring", "") for load, ring in self._rings.items()}
         blocks = {load: self._of(load).block for load in self._rings}
-        dots = GroupDots(roles, self._ring(named), names, blocks, self._accumulators)
+        accumulators = [printer.tiles.name(t.name) for t in roles.accumulators]
+        sums = {d.dst.name: printer.tiles.name(d.dst.name) for d in roles.dots}
+        dots = GroupDots(roles, self._ring(named), self._operands, blocks, sums)
 
         def own(s: RoleStatement) -> bool:
             match s:
                 case Place():
                     self._call_place(block, indexing)
                 case Finish(body):
-                    self._call_finish(body, indexing, protocol)
-                case Fill() | Fetch() | Next() | Partial() | Promote() | Issue() | Settle():
+                    self._call_finish(body, indexing, protocol, accumulators)
+                case Fetch() | Next() | Issue() | Settle():
                     dots.write(s, block)
+                case _ if isinstance(s, Statement):
+                    printer.print(s)
                 case _:
                     return False
             return True
 
-        RoleBody(roles, root, indexing, protocol, own, self._trips(indexing)).write(roles.consumer.body)
+        variables = (*self._variables(), HALF) if roles.share.scaling else ()
+        role = RoleBody(
+            roles, root, indexing, protocol, own, self._trips(indexing), variables=variables, bound=self._bound
+        )
+        role.write(roles.consumer.body)
         if self._stored:
             root.body.append("hopper.tma.store_wait(0)")
         return self._function("dots", self._dots_arguments("half: gl.constexpr"), root)
 
-    def _call_finish(self, body: Sequence[RoleStatement], indexing: Indexing, protocol: Protocol) -> None:
+    @property
+    def _computing(self) -> Kernel:
+        """What a group computes in its loop, as a kernel."""
+        fills = (Fill(t, 0.0) for t in self._roles.accumulators)
+        return replace(self._roles.finishing, body=(*fills, self._roles.stepping))
+
+    @property
+    def _operands(self) -> dict[Load, str]:
+        """The variables of operands in the text of a group."""
+        return {load: ring.replace("_ring", "") for load, ring in self._rings.items()}
+
+    @property
+    def _own(self) -> list[str]:
+        """The names in the text of a group besides those of its tiles and variables."""
+        return [*OWN, *self._operands.values(), *self._rings.values(), *self._placed]
+
+    def _call_finish(
+        self, body: Sequence[RoleStatement], indexing: Indexing, protocol: Protocol, accumulators: list[str]
+    ) -> None:
         """Call the epilogue, after its waits and before its releases."""
         for s in body:
             if isinstance(s, Await | Advance):
                 protocol.write(s)
         variables = [indexing.variable(v) for v in (*self._variables(), *self._bound)]
-        protocol.block.write(call(f"{self._name}_finish", *self._finish_arguments(variables)))
+        protocol.block.write(call(f"{self._name}_finish", *accumulators, *self._finish_arguments(variables)))
         for s in body:
             if isinstance(s, Release):
                 protocol.block.write("hopper.fence_async_shared()")
@@ -320,7 +345,6 @@ class _Printer:
 
     def _finish_arguments(self, variables: list[str]) -> list[str]:
         return [
-            *self._accumulators,
             *self._placed,
             *(self._pointers[b.name] for b in arguments(self._program, self._roles.finishing).pointers),
             *self._finish_descriptors(),

@@ -22,7 +22,7 @@ class RoleBody:
 
     `own`: prints a statement that concerns tiles, and returns False for others; `trips`: the first iteration and the
     end of a loop; `marks`: a tile by name, and its name in the text. `variables`: of the grid, used by other text as
-    well; if a program has one tile, they are defined before all else.
+    well; if a program has one tile, they are defined before all else. `bound`: those bound to data, known in steps.
     """
 
     roles: Roles
@@ -33,6 +33,7 @@ class RoleBody:
     trips: Callable[[For], tuple[str, str]]
     marks: Callable[[str], tuple[Tile, str]] | None = None
     variables: tuple[str, ...] = ()
+    bound: tuple[str, ...] = ()
 
     @property
     def block(self) -> Block:
@@ -88,7 +89,7 @@ class RoleBody:
         elif s.part == "before the last":
             end = f"{end} - 1"
         times = end if first == "0" else f"{first}, {end}"
-        self.block.open(f"for {variable} in range({times}):", loop.variable)
+        self.block.open(f"for {variable} in range({times}):", loop.variable, *self.bound)
 
 
 def specialize(block: Block, name: str, roles: Roles, group: Callable[[int], list[str]], producer: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from autosched.backends.backend import CompileError
@@ -78,7 +78,17 @@ class Tiles:
         self._block.write(f"{self.name(dst.name)} = {text}")
 
     def full(self, tile: Tile, value: float | int) -> str:
-        of = [str(list(tile.shape)), constant(value, tile.dtype), TRITON_TYPES[tile.dtype], self._layouts.of(tile)]
+        return self._full(tile, constant(value, tile.dtype))
+
+    def repeat(self, tile: Tile, axes: Collection[str]) -> None:
+        """Repeat along its other axes a tile that was written with these alone."""
+        if missing := [a for a in tile.axes if a not in axes]:
+            name = self.name(tile.name)
+            whole = len(missing) == len(tile.axes)
+            self.assign(tile, self._full(tile, name) if whole else f"tl.broadcast_to({name}, {list(tile.shape)})")
+
+    def _full(self, tile: Tile, value: str) -> str:
+        of = [str(list(tile.shape)), value, TRITON_TYPES[tile.dtype], self._layouts.of(tile)]
         return f"tl.full({', '.join(filter(None, of))})"
 
     def operand(self, tile: Tile, axes: tuple[str, ...], dtype: str) -> str:

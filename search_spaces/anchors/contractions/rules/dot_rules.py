@@ -76,7 +76,7 @@ def dot_rules(
     }
     own = (*batch_rules(knobs), *joined_rules(knobs), *halo_rules(form, knobs, offers))
     rules = (*own, *_DotRules(workload, form, target, offers, reads).all())
-    return tuple(with_batch(rule, knobs) for rule in with_ranges(form, rules, knobs))
+    return tuple(with_batch(rule, knobs) for rule in with_ranges(form, rules, knobs, offers))
 
 
 def _moved(form: Contraction, side: Sequence[Expression]) -> tuple[Access, ...]:

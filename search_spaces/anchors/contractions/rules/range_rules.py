@@ -26,16 +26,19 @@ from search_spaces.programs.boxes import why_no_box
 from search_spaces.programs.lowering import slices_at
 from search_spaces.programs.tiles import Slice
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine
 
 
-def with_ranges(form: Contraction, rules: Sequence[Rule], knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
+def with_ranges(
+    form: Contraction, rules: Sequence[Rule], knobs: Mapping[str, Knob], offers: Offers
+) -> tuple[Rule, ...]:
     """The rules of a contraction, and those of its decisions between boxes and ranges."""
     ranged = tuple(axes for axes in (f"{name}_axes" for name in CLASSES) if axes in knobs)
-    return (*_range_rules(form, ranged, knobs), *(_with_axes(rule, ranged) for rule in rules))
+    return (*_range_rules(form, ranged, knobs, offers), *(_with_axes(rule, ranged) for rule in rules))
 
 
 def _with_axes(rule: Rule, ranged: Sequence[str]) -> Rule:
@@ -44,14 +47,16 @@ def _with_axes(rule: Rule, ranged: Sequence[str]) -> Rule:
     return Rule((*rule.knobs, *axes), rule.why_broken)
 
 
-def _range_rules(form: Contraction, ranged: tuple[str, ...], knobs: Mapping[str, Knob]) -> Iterator[Rule]:
+def _range_rules(
+    form: Contraction, ranged: tuple[str, ...], knobs: Mapping[str, Knob], offers: Offers
+) -> Iterator[Rule]:
     """Rules of tiles over several axes of a class."""
     if ranged:
         yield Rule(ranged, _why_not_sliced(form, ranged))
     for axes in ranged:
         yield Rule((axes, axes[0]), _why_too_long(form, knobs[axes[0]]))
         for moved in MOVED[axes[0]]:
-            yield Rule((axes, moved, "specialize"), _why_no_descriptor(form, axes, moved))
+            yield Rule((axes, moved, "specialize"), _why_no_descriptor(form, axes, moved, offers))
     sized = tuple(x for axes in ranged for x in (axes, axes[0]))
     if sized:
         for moved in ("a_load", "b_load", "store", "epilogue_load"):
@@ -122,8 +127,8 @@ def _why_too_long(form: Contraction, knob: Knob) -> Callable[[Values], str | Non
     return why
 
 
-def _why_no_descriptor(form: Contraction, axes: str, moved: str) -> Callable[[Values], str | None]:
-    merged = moves_one_dimension(form, axes[0], moved)
+def _why_no_descriptor(form: Contraction, axes: str, moved: str, offers: Offers) -> Callable[[Values], str | None]:
+    merged = offers.merges and moves_one_dimension(form, axes[0], moved)
 
     def why(values: Values) -> str | None:
         if values[axes] != RANGE or is_by_pointers(values[moved]) or values[moved] == "im2col":

@@ -24,7 +24,7 @@ from search_spaces.schedules.knobs import KnobValue, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import Contraction
-from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.dtypes import dtype, is_promoted
 from search_spaces.workloads.workload import Workload
 
 # Warps of a program without specialisation.
@@ -115,7 +115,7 @@ class _Specialization:
                 LoadedTile(x.buffer, tile.extents.get(x.axes[-1], 1), self._along_k(x))
                 for x in (reversed(read) if values.flag("swap") else read)
             )
-            yield GroupDots(*self._kind, group_rows, columns, depth, a, b, count, groups)
+            yield GroupDots(*self._kind, group_rows, columns, depth, a, b, count, groups, self._promoted)
 
     def why_not_cut(self, values: Values) -> str | None:
         """Reason that the blocks of a cluster cannot divide the tile's columns, which are cut already."""
@@ -143,6 +143,10 @@ class _Specialization:
     @property
     def _kind(self) -> tuple[WaveGroups, Offers, str, str]:
         return self.units, self.offers, self.form.dtype, self.workload.precision
+
+    @property
+    def _promoted(self) -> bool:
+        return self.form.is_scaled or is_promoted(self.form.dtype, self.workload.precision)
 
     @property
     def _warps(self) -> Sequence[int]:
@@ -173,7 +177,8 @@ class _Specialization:
         group_rows = rows if kind == "pingpong" else rows // groups
         anywhere = LoadedTile("", 0, True)
         count = len(self.form.dots)
-        return GroupDots(*self._kind, group_rows, columns, 1, anywhere, anywhere, count, groups).why_too_large()
+        dots = GroupDots(*self._kind, group_rows, columns, 1, anywhere, anywhere, count, groups, self._promoted)
+        return dots.why_too_large()
 
     def why_not_offered(self, values: Values) -> str | None:
         """Reason that no warp groups have a tile of this size, which is no power of two."""

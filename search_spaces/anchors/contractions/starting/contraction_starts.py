@@ -203,8 +203,8 @@ class _Starts:
         if self.specialized and self.offers != USUAL:
             yield from self._offered()
         narrow = is_integer(form.dtype) or is_promoted(form.dtype, precision)
-        if self.specialized:
-            yield from self._of_warp_groups(WARP_GROUP_STARTS + (NARROW_WARP_GROUP_STARTS if narrow else ()))
+        tiles = WARP_GROUP_STARTS + (NARROW_WARP_GROUP_STARTS if narrow else ())
+        yield from self._of_warp_groups(tiles) if self.specialized else ()
         yield from () if few else self._of_halos()
         yield from self._of_short_rows()
         yield from self._of_multiply_adds() if self._by_multiply_adds else self._of_tiles()
@@ -387,6 +387,7 @@ class _Starts:
         """Specialised programs; programs of one tile, with split-K if there are few; and persistent ones."""
         least = least_tile(self.form.dtype, self.form.workload.precision, self.target)
         swap = self.form.m.extent < self.form.n.extent and self.form.m.extent <= least.rows
+        yield from self._of_warp_groups(NARROW_WARP_GROUP_STARTS) if self.specialized and self.form.is_scaled else ()
         yield from self._of_short_rows()
         yield from self._of_multiply_adds() if self._by_multiply_adds else self._of_converted()
         for m, n, k_bytes, kind, warps, stages in FUSED_WARP_GROUP_STARTS if self.specialized else ():

@@ -402,6 +402,12 @@ class TestReasons:
         error = ValueError("at 3:8:\n    x = tl.arange(0, 48)\n        ^\narange's range must be a power of 2")
         assert reason(error, "") == "arange's range must be a power of 2"
 
+    def test_a_quoted_source_without_a_reason_has_that_of_its_cause(self):
+        error = ValueError("at 3:8:\n    f(x)\n    ^")
+        error.__cause__ = ValueError("at 9:8:\n    y = x[:, None]\n        ^\n")
+        error.__cause__.__cause__ = ValueError("expected a distributed_type but got: float32")
+        assert reason(error, "") == "expected a distributed_type but got: float32"
+
     def test_ptxas_complaints_are_kept(self):
         error = RuntimeError("`ptxas` failed with error code 255\n`ptxas` stderr:\nptxas error   : too much data\nmore")
         assert reason(error, "") == "`ptxas` failed with error code 255 | ptxas error   : too much data"

@@ -24,6 +24,12 @@ def offsets_of(lengths: Tensor) -> Tensor:
 
 KNOWN: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, Bounds]] = {
     "ends": (lambda i: F.grouped_mm(A, B, offs=i), INDEX.int(), Bounds("ends", 16)),
+    "ends in k, at whole vectors": (lambda i: F.grouped_mm(A, A, offs=i), INDEX.int(), Bounds("ends", 16, 8)),
+    "of rows and of k": (
+        lambda i: F.grouped_mm(A, B, offs=i)[:, 0] + F.grouped_mm(A, A, offs=i)[0, 0],
+        INDEX.int(),
+        Bounds("ends", 16, 8),
+    ),
     "converted": (lambda i: F.grouped_mm(A, B, offs=i.int()), INDEX, Bounds("ends", 16)),
     "a part of offsets": (lambda i: F.grouped_mm(A, B, offs=i[1:]), torch.zeros(4).int(), Bounds("offsets", 16)),
     "summed lengths": (lambda i: F.grouped_mm(A, B, offs=i.cumsum(0).int()), INDEX, Bounds("lengths", 16)),
@@ -52,6 +58,7 @@ def test_bounds_are_known_by_what_reads_them(name: str) -> None:
         if wanted.size is not None:
             assert int(sums[-1]) == wanted.size
             assert int(made.min()) >= 0
+            assert not (made % wanted.step).any()
 
 
 @pytest.mark.parametrize(

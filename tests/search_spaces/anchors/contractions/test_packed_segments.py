@@ -184,6 +184,14 @@ def test_partial_sums_of_rows_are_a_programs_own() -> None:
     assert "workspace" not in roles
 
 
+@pytest.mark.parametrize("made", [rows, sums])
+def test_nothing_gathers_the_matrix_of_every_row(made: Callable[..., Workload]) -> None:
+    """Such kernels take a hundred times as long, and would be among the first that a search measures."""
+    assert [s.name for s in best_spaces.build(made(), TARGET).sketches] == ["segmented_contraction"]
+    (one,) = best_spaces.build(ops.grouped_matmul(GROUPS, 1, COLUMNS, DEPTH), TARGET).sketches
+    assert one.name == "reduction", "a single row is no tile"
+
+
 def test_operands_that_are_computed_have_no_such_schedule() -> None:
     assert not space(with_computed_rows()).sketches
     with pytest.raises(UnmatchedError, match="packs tiles of one product of two tensors"):
