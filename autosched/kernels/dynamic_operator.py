@@ -174,7 +174,7 @@ def dynamic(of_size: Callable[[int], Workload], points: Sequence[int]) -> Dynami
 class WeightAtAnySize:
     """A constant that a dynamic operator's kernels take in the place of a tensor, each in the layout that it reads.
 
-    Every kernel has memory of its own for it. After changes of the tensor `update` has to be called.
+    Kernels that read the same layout share its memory. After changes of the tensor `update` has to be called.
     """
 
     def __init__(self, tensor: Tensor, name: str, kernels: Iterable[Kernel]) -> None:
@@ -189,7 +189,7 @@ class WeightAtAnySize:
         """Memory that this kernel takes."""
         with self._making:
             if kernel not in self._made:
-                self._made[kernel] = kernel.prepare(self.tensor, self.name)
+                self._made[kernel] = kernel.prepare(self.tensor, self.name, self._made.values())
             return self._made[kernel]
 
     def update(self) -> None:

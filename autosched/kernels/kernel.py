@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import torch
@@ -158,11 +158,11 @@ class Kernel:
         result = self._ready_call(tensors, out, self.launch)
         return self._call_with_care(tensors, out, self.launch) if result is None else result
 
-    def prepare(self, weight: Tensor, name: str = "") -> PreparedWeight:
+    def prepare(self, weight: Tensor, name: str = "", earlier: Iterable[PreparedWeight] = ()) -> PreparedWeight:
         """A constant input in the layout that this kernel reads; calls of the kernel take it in the tensor's place.
 
         After changes of the tensor its `update` has to be called. `name`: that of the input, if there are several
-        constant ones.
+        constant ones. `earlier`: what other kernels prepared of this tensor, whose memory is used for equal layouts.
 
         Raises:
             InputError: the workload has no such constant, or the tensor is none for it.
@@ -178,7 +178,7 @@ class Kernel:
             raise InputError(f"{self.workload.name}: {given}; expected one of {sorted(constants)}")
         place = constants[name]
         self.inputs[place].check(weight)
-        return PreparedWeight(weight, self.inputs[place], place, self.constants)
+        return PreparedWeight(weight, self.inputs[place], place, self.constants, earlier)
 
     def _call_prepared(self, constants: PreparedConstants, tensors: Sequence[Tensor], out: Made | None) -> Made:
         """A call with constants that were prepared before, or are now."""

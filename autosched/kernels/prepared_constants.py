@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import torch
@@ -28,6 +28,8 @@ from autosched.kernels.optimizer_steps import optimizer_steps
 from autosched.kernels.static_tensors import is_captured
 from autosched.machine.torch_internals import stream_on
 from search_spaces import InputError, TileProgram
+from search_spaces.programs.tile_program import Buffer, Launch
+from search_spaces.programs.tile_program import Kernel as ProgramKernel
 
 # Fills a prepared workspace: its number, the address of the constant, and memory of an earlier call.
 _Prepare = Callable[[int, int, Tensor | None], Tensor]
@@ -35,6 +37,18 @@ _Prepare = Callable[[int, int, Tensor | None], Tensor]
 
 # Number of a prepared workspace; identity of a constant; element of its storage where the input begins; its strides.
 _Key = tuple[int, int, int, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """All that the elements of a prepared workspace depend on, but for those of its constant.
+
+    `kernels`: those that store to it, without their names and launches, which differ between programs.
+    """
+
+    workspace: Buffer
+    constant: Buffer
+    kernels: tuple[ProgramKernel, ...]
 
 
 @dataclass(frozen=True)
@@ -64,19 +78,33 @@ class PreparedWeight:
     and those that read another layout do not. `memories`: the prepared workspaces made of it, by their numbers.
     """
 
-    def __init__(self, tensor: Tensor, argument: Argument, place: int, constants: PreparedConstants | None) -> None:
+    def __init__(
+        self,
+        tensor: Tensor,
+        argument: Argument,
+        place: int,
+        constants: PreparedConstants | None,
+        earlier: Iterable[PreparedWeight] = (),
+    ) -> None:
+        """`earlier`: of the same tensor, for other kernels; their memory is used where the layout is the same."""
         self.tensor = tensor
         self._argument, self._place, self._constants = argument, place, constants
-        numbers = [] if constants is None else [n for n, at in enumerate(constants.places) if at == place]
-        read = argument.usable(tensor)
-        self.memories = {n: constants.made(n, read.data_ptr()) for n in numbers if constants is not None}
+        places = () if constants is None else constants.places
+        self._layouts = {n: constants.layouts[n] for n, at in enumerate(places) if constants and at == place}
+        known = {layout: made.memories[n] for made in earlier for n, layout in made._layouts.items()}
+        self.memories = {n: known[layout] for n, layout in self._layouts.items() if layout in known}
+        self._own = [n for n in self._layouts if n not in self.memories]
+        self.update()
 
     def update(self) -> None:
-        """Prepare the present values of the tensor, in the same memory: CUDA graphs that read it read these."""
+        """Prepare the present values of the tensor, in the same memory: CUDA graphs that read it read these.
+
+        Memory of an earlier one is left to the `update` of that.
+        """
         read = self._argument.usable(self.tensor)
-        for number, memory in self.memories.items():
+        for number in self._own:
             assert self._constants is not None
-            self._constants.made(number, read.data_ptr(), memory)
+            self.memories[number] = self._constants.made(number, read.data_ptr(), self.memories.get(number))
 
     def check_for(self, constants: PreparedConstants | None, place: int) -> None:
         """Raise InputError unless it was prepared for this input of this kernel."""
@@ -91,13 +119,13 @@ _NO_WEIGHTS: Mapping[int, PreparedWeight] = MappingProxyType({})
 class PreparedConstants:
     """The prepared workspaces of a kernel, for every constant that it was called with and that still exists.
 
-    `places`: for each prepared workspace, the number of the constant among the kernel's inputs; `sizes`: its bytes.
+    `places`: for each prepared workspace, the number of the constant among the kernel's inputs; `layouts`: its layout.
     """
 
     def __init__(
-        self, launcher: Launcher, places: Sequence[int], device: torch.device, sizes: Sequence[int] = ()
+        self, launcher: Launcher, places: Sequence[int], device: torch.device, layouts: Iterable[_Layout] = ()
     ) -> None:
-        self.places, self.sizes = tuple(places), tuple(sizes)
+        self.places, self.layouts = tuple(places), tuple(layouts)
         self._prepare: _Prepare = launcher.prepare
         self._device = device
         self._known: dict[_Key, _Prepared] = {}
@@ -109,7 +137,7 @@ class PreparedConstants:
         """Prepared workspaces of a program whose inputs, in order, are a kernel's inputs of these numbers."""
         names = [b.name for b in program.buffers if b.role == "input"]
         places = [order[names.index(read)] for _, read in program.prepared]
-        return PreparedConstants(launcher, places, device, [program.buffer(n).room_bytes for n, _ in program.prepared])
+        return PreparedConstants(launcher, places, device, _layouts(program))
 
     def addresses(
         self,
@@ -181,6 +209,14 @@ class PreparedConstants:
         if stream not in known.streams:
             known.memory.record_stream(torch.cuda.current_stream(self._device))
             known.streams.add(stream)
+
+
+def _layouts(program: TileProgram) -> Iterable[_Layout]:
+    """The layouts of the prepared workspaces of a program."""
+    for name, read in program.prepared:
+        stored = [k for k, made in zip(program.kernels, program.preparing, strict=True) if made == name]
+        kernels = tuple(replace(k, name="", launch=Launch()) for k in stored)
+        yield _Layout(program.buffer(name), program.buffer(read), kernels)
 
 
 def _root(tensor: Tensor) -> Tensor:

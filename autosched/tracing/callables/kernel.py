@@ -257,8 +257,8 @@ class TracedKernel:
         for assembled in (step.assembled for step in launched if step.assembled):
             constants = self.by_key[assembled.workload.key].called_as(assembled.workload).constants
             if constants is not None:
-                for number, (place, size) in enumerate(zip(constants.places, constants.sizes, strict=True)):
-                    found[assembled.workload.key, assembled.inputs[place].value, number] = size
+                for number, (place, layout) in enumerate(zip(constants.places, constants.layouts, strict=True)):
+                    found[assembled.workload.key, assembled.inputs[place].value, number] = layout.workspace.room_bytes
         return sum(found.values()) + self.rewritten_bytes
 
     @property

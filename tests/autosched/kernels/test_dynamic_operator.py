@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from autosched.kernels.dynamic_operator import DynamicOperator, DynamicOperatorK
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
 from schedule_checks import tried
-from search_spaces import InputError, Workload, ops
+from search_spaces import InputError, Schedule, Workload, ops
 from untuned import untuned_kernel
 
 CPU = devices.cpu_target()
@@ -87,10 +88,17 @@ def layer(m: int) -> Workload:
     return ops.matmul(m, 24, 40, constant="b")
 
 
-def chosen(m: int, prepares: bool) -> Kernel:
+def chosen(m: int, prepares: bool, unlike: Sequence[Kernel] = ()) -> Kernel:
+    """A kernel that prepares its constant or not; in other memory than that of others."""
     space = best_spaces.build(layer(m), CPU)
-    schedule = next(s for s in tried(space, 400, 0) if bool(s.program.prepared) is prepares)
-    return untuned_kernel(schedule, layer(m), CPU)
+    known = [workspaces(kernel.schedule) for kernel in unlike]
+    found = (s for s in tried(space, 400, 0) if bool(s.program.prepared) is prepares and workspaces(s) not in known)
+    return untuned_kernel(next(found), layer(m), CPU)
+
+
+def workspaces(schedule: Schedule) -> list[tuple[int, ...]]:
+    """The shapes of what it prepares."""
+    return [schedule.program.buffer(name).shape for name, _ in schedule.program.prepared]
 
 
 def test_a_weight_is_prepared_for_the_kernels_of_all_sizes() -> None:
@@ -107,6 +115,25 @@ def test_a_weight_is_prepared_for_the_kernels_of_all_sizes() -> None:
             torch.testing.assert_close(any_size(x, ready), x @ weight, rtol=1e-4, atol=1e-4)
         weight.data.mul_(2)
         ready.update()
+
+
+def test_kernels_that_read_one_layout_share_its_memory() -> None:
+    """Two of the table do, and one of a size between them; the largest reads another layout."""
+    first = chosen(20, True)
+    kernels = {layer(20).key: first, layer(48).key: chosen(48, True), layer(64).key: chosen(64, True, [first])}
+    any_size = DynamicOperatorKernel(dynamic(layer, (20, 48, 64)), kernels)
+    weight = torch.randn(40, 24)
+    ready = any_size.prepare(weight)
+    for _ in range(2):
+        for m in (64, 48, 33, 20):
+            x = torch.randn(m, 40)
+            torch.testing.assert_close(any_size(x, ready), x @ weight, rtol=1e-4, atol=1e-4)
+        weight.data.mul_(2)
+        ready.update()
+    of_first, *shared, other = ([*ready.of(any_size.at(m)).memories.values()] for m in (20, 33, 48, 64))
+    for memories in shared:
+        assert all(a is b for a, b in zip(of_first, memories, strict=True))
+    assert not any(a is b for a in of_first for b in other)
 
 
 def test_a_weight_that_is_no_constant_is_not_prepared() -> None:
