@@ -24,6 +24,8 @@ SAME = (
     *(_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default),
     *(_aten.unsqueeze.default, _aten.squeeze.dim, _aten.squeeze.dims),
 )
+# Operators with sorted elements and their order as results.
+SORTS = (_aten.sort.default, _aten.sort.stable)
 
 
 def call(graph: fx.Graph, target: Any, arguments: tuple[Any, ...], named: dict[str, Any] | None = None) -> fx.Node:

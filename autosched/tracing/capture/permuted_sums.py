@@ -19,10 +19,18 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from autosched.tracing.capture.graph_nodes import SAME, arguments_of, call, dtype_of, elements_of, shape_of
+from autosched.tracing.capture.graph_nodes import (
+    SAME,
+    SORTS,
+    WHOLE,
+    arguments_of,
+    call,
+    dtype_of,
+    elements_of,
+    shape_of,
+)
 
 _aten = torch.ops.aten
-_SORTS = (_aten.sort.default, _aten.sort.stable)
 _LOOK_UPS = (_aten.index.Tensor, _aten.index_select.default, _aten.gather.default)
 # Kernels add in float32.
 _SUMMED = (torch.float32, torch.float16, torch.bfloat16)
@@ -48,8 +56,10 @@ def sum_in_order(graph: fx.Graph) -> None:
             with graph.inserting_before(node), node.meta["val"].fake_mode:
                 made = _summed(graph, x, rows, permutation, dim)
             node.replace_all_uses_with(made)
+            # A part that is left to PyTorch is reported as what it is: the sum itself is not left.
+            kept = {k: v for k, v in node.meta.items() if k != WHOLE}
             while made is not before:
-                made.meta = {**node.meta, **made.meta}
+                made.meta = {**kept, **made.meta}
                 made = made.prev
             graph.erase_node(node)
 
@@ -100,7 +110,7 @@ def _is_permutation(node: fx.Node) -> bool:
         return False
     (sort,) = node.all_input_nodes
     made = node.meta["val"]
-    return sort.target in _SORTS and made.dim() == 1 and isinstance(made.shape[0], int)
+    return sort.target in SORTS and made.dim() == 1 and isinstance(made.shape[0], int)
 
 
 def _constant(node: fx.Node) -> Tensor | None:

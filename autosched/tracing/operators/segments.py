@@ -8,8 +8,7 @@ Positions that no segment has are data as well: they are read by nobody, and wha
 
 from __future__ import annotations
 
-import torch
-
+from autosched.tracing.capture.graph_nodes import SORTS
 from autosched.tracing.operators.joining_rules import padded
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, as_constant, reshape
 from autosched.tracing.operators.view_translation import piece
@@ -22,7 +21,6 @@ from search_spaces.workloads.segments import is_inside
 
 # This many comparisons take a few times as long as reading an element of the result.
 MOST_COMPARED = 1024
-_SORTS = (torch.ops.aten.sort.default, torch.ops.aten.sort.stable)
 
 
 def bounds_of_ends(ends: Value) -> tuple[Value, Value]:
@@ -107,7 +105,7 @@ def is_segment(index: Value) -> bool:
 def sorted_in_order(index: Value) -> Value | None:
     """The tensor whose elements these numbers have in the order of PyTorch's sort, none of them negative; or None."""
     order = _unshaped(index)
-    if not isinstance(order, Fallback) or order.output != 1 or order.operation.target not in _SORTS:
+    if not isinstance(order, Fallback) or order.output != 1 or order.operation.target not in SORTS:
         return None
     (given,) = order.operands
     return _unshaped(given)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from autosched import trace
 from autosched.tracing.capture.decompositions import decompositions
 from autosched.tracing.capture.permuted_sums import sum_in_order
 
@@ -87,3 +88,13 @@ def test_parts_of_rows_stay() -> None:
         torch.randn(COUNT, SIZE),
         False,
     )
+
+
+def test_a_part_that_is_left_to_pytorch_is_not_reported_as_the_sum() -> None:
+    def layer(x: Tensor, keys: Tensor, rows: Tensor) -> Tensor:
+        return put(x, keys.argsort(stable=True) // 3, rows)
+
+    traced = trace(layer, torch.randn(4, SIZE), torch.arange(COUNT), torch.randn(COUNT, SIZE), allow_fallback=True)
+    left = [text.split()[1] for text in traced.left_to_pytorch]
+    assert left == ["aten.argsort.stable", "aten.scatter.src"]
+    assert all("test_permuted_sums.py" in text for text in traced.left_to_pytorch)
