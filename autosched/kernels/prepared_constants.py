@@ -92,7 +92,7 @@ class PreparedWeight:
         places = () if constants is None else constants.places
         self._layouts = {n: constants.layouts[n] for n, at in enumerate(places) if constants and at == place}
         known = {layout: made.memories[n] for made in earlier for n, layout in made._layouts.items()}
-        self.memories = {n: known[layout] for n, layout in self._layouts.items() if layout in known}
+        self.memories: dict[int, Tensor] = {n: known[layout] for n, layout in self._layouts.items() if layout in known}
         self._own = [n for n in self._layouts if n not in self.memories]
         self.update()
 
