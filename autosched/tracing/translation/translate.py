@@ -22,7 +22,7 @@ from autosched.tracing.operators.pointwise.translation import NAMES, pointwise
 from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, reshape, torch_name
 from autosched.tracing.operators.windows import convolution, pooling_gradients
 from autosched.tracing.translation.constant_nodes import ConstantNodes, as_positions, filled
-from autosched.tracing.translation.exponents import Exponents
+from autosched.tracing.translation.exponents import Exponents, viewed
 from autosched.tracing.translation.nodes import (
     READ_NUMBER,
     given_to,
@@ -48,6 +48,7 @@ from autosched.tracing.values.values import (
 )
 from search_spaces import InputError
 from search_spaces.workloads.dtypes import DTYPES, is_integer
+from search_spaces.workloads.exponents import EXPONENTS
 
 # Its positions, one for each dimension, are known beforehand if constant.
 _PUT = "index_put"
@@ -176,6 +177,8 @@ class _Translator:
             raise self._refused(given, value.reason)
         if isinstance(value, Fallback) and value.dtype == NUMBER and not self._allow_fallback:
             raise self._refused(given, "it gives a number that depends on data, which is returned")
+        if isinstance(value, Fallback) and value.dtype == EXPONENTS and not self._allow_fallback:
+            raise self._refused(given, "it gives exponents, which no kernel stores")
         number = constant_number(value)
         return value if number is None else filled(value.name, value.shape, given.meta["val"].dtype, number)
 
@@ -199,6 +202,8 @@ class _Translator:
         if node.name in self._left:
             return self._left_to_pytorch(node, "no kernel computes it", None)
         try:
+            if (view := self._view_of_exponents(node)) is not None:
+                return view
             declared = results_of(node)
             made = self._translated(node, declared, *self._as_read(node))
             self._check_complete(node, made)
@@ -218,6 +223,20 @@ class _Translator:
             warnings.warn(f"{where(node)}: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
             return self._left_to_pytorch(node, why, error)
         return made
+
+    def _view_of_exponents(self, node: fx.Node) -> Value | None:
+        """A view with exponents as elements, which PyTorch makes where it is the result; kernels read numbers."""
+        made = node.meta["val"]
+        if not isinstance(made, Tensor) or torch_name(made.dtype) != EXPONENTS or node in self._constants:
+            return None
+        (declared,) = results_of(node)
+        powers = None if declared is None else viewed(node, declared, *self._as_read(node))
+        if powers is None:
+            return None
+        view: Value = self._fallback(node, "exponents, which no kernel stores")
+        self._exponents.note(view, powers)
+        self._note_origin(powers, node.name)
+        return view
 
     def _check_complete(self, node: fx.Node, made: Any) -> None:
         """Raise UnsupportedError where a result is read that the rule does not make."""

@@ -169,6 +169,52 @@ def test_parts_of_exponents_are_read_at_any_place() -> None:
         torch.testing.assert_close(kernel(x, given), scaled(x, given), rtol=0, atol=0)
 
 
+VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "slice": lambda s: s[1:5:2],
+    "of a view": lambda s: s.t()[1:].t(),
+    "another shape": lambda s: s.view(3, 8),
+    "spread": lambda s: s.unsqueeze(-1).expand(-1, -1, 3),
+    "one row": lambda s: s[2],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_exponents_move_nothing(name: str) -> None:
+    def doubled(s: Tensor) -> Tensor:
+        return VIEWS[name](s).float() * 2
+
+    s = integers(110, 140, 6, 4, dtype=torch.uint8).view(torch.float8_e8m0fnu)
+    traced = trace(doubled, s).for_target(HERE)
+    assert (len(traced.left_to_pytorch), len(traced.launched)) == (0, 1)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, HERE))
+    torch.testing.assert_close(kernel(s), doubled(s), rtol=0, atol=0)
+
+
+def test_bytes_as_exponents_are_powers() -> None:
+    def doubled(s: Tensor) -> Tensor:
+        return s.view(torch.float8_e8m0fnu).float() * 2
+
+    s = integers(110, 140, 6, 4, dtype=torch.uint8)
+    traced = trace(doubled, s).for_target(HERE)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, HERE))
+    torch.testing.assert_close(kernel(s), doubled(s), rtol=0, atol=0)
+
+
+def test_views_of_exponents_as_results_are_left_to_pytorch() -> None:
+    def doubled(s: Tensor) -> tuple[Tensor, Tensor]:
+        part = s.view(torch.float8_e8m0fnu)
+        return part, part[1:3].float() * 2
+
+    s = integers(110, 140, 6, 4, dtype=torch.uint8)
+    with pytest.raises(WithoutKernelError, match="exponents, which no kernel stores"):
+        trace(doubled, s)
+    traced = trace(doubled, s, allow_fallback=True).for_target(HERE)
+    assert len(traced.left_to_pytorch) == 1
+    kernel = loaded(traced, untuned_kernels(traced.workloads, HERE))
+    for got, wanted in zip(kernel(s), doubled(s), strict=True):
+        torch.testing.assert_close(got.float(), wanted.float(), rtol=0, atol=0)
+
+
 @_SCALED_MM
 def test_scales_of_other_blocks_are_left_to_pytorch() -> None:
     kind, swizzle = F.ScalingType.BlockWise1x16, F.SwizzleType.SWIZZLE_32_4_4
