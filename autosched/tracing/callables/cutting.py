@@ -106,23 +106,23 @@ def _cut_in_formats(
     name: str,
     arguments: Sequence[str],
     allow_fallback: bool,
-    target: Target | None = None,
+    kernels: RegionKernels | None = None,
 ) -> TracedFunction:
-    found = cut(captured, function, name, arguments, allow_fallback, target)
+    known = kernels or RegionKernels()
+    found = cut(captured, function, name, arguments, allow_fallback, known)
     few = sum(map(is_convolution, captured.graph.nodes)) <= _MOST_CONVOLUTIONS
     moved = channels_last(captured.graph) if few else None
     different = {_launches(each): each for each in found.cuts}
     if moved is not None:
         # What it stores in other layouts may have no kernel.
         with contextlib.suppress(InputError):
-            for each in cut(replace(captured, graph=moved), function, name, arguments, allow_fallback, target).cuts:
+            for each in cut(replace(captured, graph=moved), function, name, arguments, allow_fallback, known).cuts:
                 rewrites = (_CHANNELS_LAST, *each.rewrites)
                 different.setdefault(_launches(each), replace(each, other_cuts=(), rewrites=rewrites))
 
     def again(precision: LibraryPrecision, target: Target | None) -> TracedFunction:
-        return _cut_in_formats(
-            replace(captured, precision=precision), function, name, arguments, allow_fallback, target
-        )
+        changed = replace(captured, precision=precision)
+        return _cut_in_formats(changed, function, name, arguments, allow_fallback, known.on(target))
 
     first, *others = different.values()
     return replace(first, other_cuts=tuple(others), again=again)
@@ -134,16 +134,16 @@ def cut(
     name: str,
     arguments: Sequence[str],
     allow_fallback: bool,
-    target: Target | None = None,
+    kernels: RegionKernels | None = None,
 ) -> TracedFunction:
-    """A captured graph cut into kernels, for a target or for any.
+    """A captured graph cut into kernels, for the target of `kernels`, which are known already; by default for any.
 
     Raises:
         InputError: as `trace`.
     """
     eager: frozenset[str] = frozenset()
     by_kernels, in_normal_form = True, captured.is_gradient
-    kernels = RegionKernels(target)
+    known = kernels or RegionKernels()
     while True:
         translation = translate(captured, arguments, allow_fallback, eager)
         refusals = _Refusals(captured.weights)
@@ -155,7 +155,7 @@ def cut(
             values = _normal_form(values, refusals)
         wanted = laid_out(values)
         try:
-            found = partitions(name, wanted, kernels)
+            found = partitions(name, wanted, known)
         except NoKernelError as error:
             origin = translation.origins.get(error.value)
             if origin is None and in_normal_form:
@@ -177,7 +177,7 @@ def cut(
         made = rewritings(values, rules_for(captured.numerics), refusals.why_refused)
         written = _Way(wanted)
         ways = _with_parts_alone([written, *(written.then(a, laid_out(a.results)) for a in made)])
-        cuts = [*(_Cut(p, written) for p in found), *_other_cuts(name, ways[1:], kernels, refusals)]
+        cuts = [*(_Cut(p, written) for p in found), *_other_cuts(name, ways[1:], known, refusals)]
         refused = tuple(refusals.texts)
         first, *others = (f for each in cuts for f in _functions(each, captured, function, name, translation, refused))
         different: dict[tuple[str, ...], TracedFunction] = {_launches(first): first}
@@ -186,7 +186,8 @@ def cut(
             different.setdefault(_launches(other), other)
 
         def again(precision: LibraryPrecision, target: Target | None) -> TracedFunction:
-            return cut(replace(captured, precision=precision), function, name, arguments, allow_fallback, target)
+            changed = replace(captured, precision=precision)
+            return cut(changed, function, name, arguments, allow_fallback, known.on(target))
 
         return replace(first, other_cuts=tuple(different.values())[1:], again=again)
 

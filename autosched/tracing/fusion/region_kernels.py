@@ -59,14 +59,19 @@ class RegionKernels:
     """Known kernels of regions, of one function or of several.
 
     `target`: the device of the kernels; without one, a kernel must be computable on some target. `chosen`: the member
-    to store where a region is not one kernel, by the key that determines it.
+    to store where a region is not one kernel, by the key that determines it. `_assembled`: kernels of any target.
     """
 
     target: Target | None = None
     structures: Structures = field(default_factory=Structures)
     chosen: dict[Hashable, int | None] = field(default_factory=dict)
+    _assembled: dict[Hashable, Fit] = field(default_factory=dict)
     _fits: dict[tuple[tuple[int, ...], FusionLimits], Fit] = field(default_factory=dict)
     _elsewhere: dict[Hashable, Fit] = field(default_factory=dict)
+
+    def on(self, target: Target | None) -> RegionKernels:
+        """Kernels for this target; what both try is assembled once."""
+        return RegionKernels(target, self.structures, _assembled=self._assembled)
 
     def fit(self, region: Region, stored: Mapping[Value, Strides], fusing: FusionLimits) -> Fit:
         """The kernel of this region or of one of equal structure; `stored` is in memory."""
@@ -100,23 +105,31 @@ class RegionKernels:
     def _found(self, region: Region, stored: Mapping[Value, Strides], fusing: FusionLimits) -> Fit:
         """The kernel without a chain, or else with one; or the reason that there is none without."""
         if not fusing.chained:
-            return Fit(region, self._assembled(region, stored, fusing))
+            return self._scheduled(region, stored, fusing)
         plain = self.fit(region, stored, replace(fusing, chained=False))
         if isinstance(plain.made, Assembled):
             return plain
-        chain = self._assembled(region, stored, fusing)
-        return Fit(region, chain) if isinstance(chain, Assembled) else plain
+        chain = self._scheduled(region, stored, fusing)
+        return chain if isinstance(chain.made, Assembled) else plain
 
-    def _assembled(
-        self, region: Region, stored: Mapping[Value, Strides], fusing: FusionLimits
-    ) -> Assembled | NotOneKernelError:
-        values, rest = region.members[: region.values], region.members[region.values :]
-        try:
-            made = assemble(values, {v: stored[v] for v in rest if v in stored}, values[0].name, fusing)
-        except NotOneKernelError as error:
-            return error
-        reason = why_no_schedule(made.workload, self.target) if self.target else None
-        return made if reason is None else NotOneKernelError(reason).having(region.members)
+    def _scheduled(self, region: Region, stored: Mapping[Value, Strides], fusing: FusionLimits) -> Fit:
+        """The kernel within these limits, if it has a schedule on the target; or the reason that there is none."""
+        key = (region.signature, region.starts, fusing)
+        if key not in self._assembled:
+            self._assembled[key] = Fit(region, _made(region, stored, fusing))
+        fit = self._assembled[key]
+        if self.target is None or not isinstance(fit.made, Assembled):
+            return fit
+        reason = why_no_schedule(fit.made.workload, self.target)
+        return fit if reason is None else Fit(fit.first, NotOneKernelError(reason).having(fit.first.members))
+
+
+def _made(region: Region, stored: Mapping[Value, Strides], fusing: FusionLimits) -> Assembled | NotOneKernelError:
+    values, rest = region.members[: region.values], region.members[region.values :]
+    try:
+        return assemble(values, {v: stored[v] for v in rest if v in stored}, values[0].name, fusing)
+    except NotOneKernelError as error:
+        return error
 
 
 def _starts(region: Region, first: Region) -> Iterable[tuple[tuple[int, int], tuple[int, int]]]:

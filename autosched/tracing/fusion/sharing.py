@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 from autosched.tracing.fusion.joining import FitOf
+from autosched.tracing.fusion.least_costs import least_of_one
 from autosched.tracing.fusion.region_kernels import Fit, total
 from autosched.tracing.fusion.regions import Strides, cone
 from autosched.tracing.fusion.split_points import source_of
@@ -142,7 +143,12 @@ class _Sharing:
         return isinstance(value, View)
 
     def _saved(self, value: Value) -> float:
-        """The saving in kernels that compute the value once it is stored, less its own cost."""
+        """The saving in kernels that compute the value once it is stored, less its own cost; 0 where a lower bound on
+        their costs leaves none.
+        """
+        now = total(map(self.fit, self.users[value]))
+        if now is None or now <= self._least(value):
+            return 0.0
         own = self.fit(value).cost
         if own is None:
             return 0.0
@@ -153,6 +159,11 @@ class _Sharing:
                 return 0.0
             saved += before - after
         return saved
+
+    def _least(self, value: Value) -> float:
+        """A lower bound on the cost of the value's kernel and of those that read it, once it is stored."""
+        beside = ChainMap({value: value.memory_strides}, self.stored)
+        return least_of_one(value, self.stored) + sum(least_of_one(user, beside) for user in self.users[value])
 
 
 def _read_in_several_places(members: Iterable[Value], stored: Mapping[Value, Strides]) -> set[Value]:

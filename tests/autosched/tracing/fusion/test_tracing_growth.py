@@ -13,11 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from autosched import trace
+from autosched.backends.spaces import why_no_schedule
+from autosched.machine.devices import cpu_target
+from autosched.tracing.callables import function as traced_functions
 from autosched.tracing.fusion import chaining, partition, region_kernels, regions, sharing, split_points
 from autosched.tracing.fusion.assembly import Assembled, assemble
 from autosched.tracing.fusion.region_kernels import Fit
 from autosched.tracing.fusion.regions import cone
 from autosched.tracing.values.values import Value
+from search_spaces import Target, Workload
 
 
 def residual(layers: int) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
@@ -158,13 +162,28 @@ def dense_block(layers: int) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]
     return function, (half(2, 16, 14, 14), half(16 + 8 * layers), *weights)
 
 
-@pytest.mark.parametrize("case", [lambda: dense_block(3), lambda: residual(2)], ids=["dense block", "residual"])
+def read_by_several(rows: int) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
+    """Values that several kernels compute: of many rows they are stored, of few they are not."""
+
+    def function(x: Tensor, a: Tensor) -> tuple[Tensor, ...]:
+        made = x.tanh().exp()
+        return made.sum(0), (made @ a).softmax(-1), F.max_pool1d(made.sin().exp().sin(), 9, 1)
+
+    return function, (torch.empty(rows, 1024), torch.empty(1024, 64))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [lambda: dense_block(3), lambda: residual(2), lambda: read_by_several(64), lambda: read_by_several(16384)],
+    ids=["dense block", "residual", "few rows", "many rows"],
+)
 def test_candidates_that_are_not_assembled_would_not_have_been_chosen(
     case: Callable[[], tuple[Callable[..., Tensor], tuple[Tensor, ...]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     function, inputs = case()
     traced = trace(function, *inputs)
-    monkeypatch.setattr(partition, "least_of_one", lambda *_: 0.0)
+    for module in (partition, sharing):
+        monkeypatch.setattr(module, "least_of_one", lambda *_: 0.0)
     everything = trace(function, *inputs)
     assert [[w.key for w in cut.launched] for cut in traced.cuts] == [
         [w.key for w in cut.launched] for cut in everything.cuts
@@ -195,6 +214,22 @@ def test_a_dense_block_assembles_fewer_kernels_than_it_has_candidates(monkeypatc
     found = assembled_in(monkeypatch, function, inputs)
     monkeypatch.setattr(partition, "least_of_one", lambda *_: 0.0)
     assert found < assembled_in(monkeypatch, function, inputs)
+
+
+def test_a_target_without_some_kernels_has_the_others_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = mock.Mock(wraps=assemble)
+    monkeypatch.setattr(region_kernels, "assemble", counted)
+    traced = trace(lambda a, b: (a @ b).relu().sum(0), torch.empty(4, 6), torch.empty(6, 5))
+
+    def why(workload: Workload, target: Target) -> str | None:
+        return "no such kernels" if len(workload.stages) > 1 else why_no_schedule(workload, target)
+
+    for module in (region_kernels, traced_functions):
+        monkeypatch.setattr(module, "why_no_schedule", why)
+    assert len(traced.for_target(cpu_target()).steps) > len(traced.steps)
+    calls = [call.args for call in counted.call_args_list]
+    tried = [(*(v.name for v in values), *(v.name for v in stored), fusing) for values, stored, _, fusing in calls]
+    assert len(set(tried)) == len(tried)
 
 
 def assembled_in(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> int:
