@@ -162,7 +162,7 @@ class _Sharing:
 
     def _least(self, value: Value) -> float:
         """A lower bound on the cost of the value's kernel and of those that read it, once it is stored."""
-        beside = ChainMap({value: value.memory_strides}, self.stored)
+        beside = ChainMap({value: value.memory_strides}, dict(self.stored))
         return least_of_one(value, self.stored) + sum(least_of_one(user, beside) for user in self.users[value])
 
 
