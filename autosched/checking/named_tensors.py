@@ -32,24 +32,43 @@ def union(tensors: Sequence[Named]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(a for t in tensors for a in t.axes))
 
 
-def read(access: Access, tensor: torch.Tensor, extents: Mapping[str, int]) -> Named:
-    """The elements that `access` reads of `tensor`, one for every value of the axes in its index.
+def held_exactly(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """The tensor in the type that represents its elements: int64 for integers, else `dtype`; None: as it is."""
+    if dtype is None:
+        return tensor
+    whole = not tensor.is_floating_point() and tensor.dtype != torch.bool
+    return tensor.to(torch.int64 if whole else dtype)
 
-    A view where every dimension is indexed by one axis of its own, else a gathered copy.
+
+def read(
+    access: Access, tensor: torch.Tensor, extents: Mapping[str, int], dtype: torch.dtype | None = torch.float64
+) -> Named:
+    """The elements that `access` reads of `tensor`, held exactly, one for every value of the axes in its index.
+
+    Of a tensor of that type a view where every dimension is indexed by one axis of its own, else a copy.
     """
     if access.fill is not None:
-        return look_up(tensor, access.index, extents, access.fill)
+        return look_up(tensor, access.index, extents, access.fill, dtype)
     variables = [v for index in access.index for v, _ in index.terms]
     if all(_is_slice(i) for i in access.index) and len(set(variables)) == len(variables):
         pieces = tuple(slice(i.offset, i.offset + extents[i.axes[0]]) if i.terms else i.offset for i in access.index)
-        return Named(tuple(variables), tensor[pieces])
+        return Named(tuple(variables), held_exactly(tensor[pieces], dtype))
     axes = tuple(dict.fromkeys(variables))
     positions = tuple(_positions(index, axes, extents, tensor.device) for index in access.index)
-    return Named(axes, tensor[positions].expand([extents[a] for a in axes]))
+    return Named(axes, held_exactly(tensor[positions], dtype).expand([extents[a] for a in axes]))
 
 
-def look_up(tensor: torch.Tensor, index: Sequence[Affine | Named], extents: Mapping[str, int], outside: float) -> Named:
-    """The elements of `tensor` at indices that are affine forms or integers in tensors; `outside` beyond its bounds."""
+def look_up(
+    tensor: torch.Tensor,
+    index: Sequence[Affine | Named],
+    extents: Mapping[str, int],
+    outside: float,
+    dtype: torch.dtype | None = torch.float64,
+) -> Named:
+    """The elements of `tensor`, held exactly, at indices that are affine forms or integers in tensors.
+
+    `outside`: what is read beyond its bounds. Nothing but the elements is converted: tables may be large.
+    """
     forms = [v for i in index if isinstance(i, Affine) for v, _ in i.terms]
     axes = tuple(dict.fromkeys([*forms, *(a for i in index if isinstance(i, Named) for a in i.axes)]))
     positions: list[torch.Tensor] = []
@@ -59,7 +78,7 @@ def look_up(tensor: torch.Tensor, index: Sequence[Affine | Named], extents: Mapp
         within = (at >= 0) & (at < size)
         inside = inside & within
         positions.append(torch.where(within, at, 0).to(torch.int64))
-    found = tensor[tuple(positions)]
+    found = held_exactly(tensor[tuple(positions)], dtype)
     return Named(axes, torch.where(inside, found, torch.tensor(outside, dtype=found.dtype, device=found.device)))
 
 

@@ -19,6 +19,8 @@ from search_spaces.workloads.expressions.expression import Access, Apply, Expres
 from search_spaces.workloads.expressions.operators import COMPARISONS
 from search_spaces.workloads.expressions.walking import distinct, gathers, segments
 
+# Numbers drawn at once, in float32: narrow ones take little more memory than their own.
+_AT_ONCE = 2**26
 # Bound of integers that are neither multiplied nor used as indices: few values, so that some are equal.
 SMALL_INTEGERS = 8
 
@@ -111,8 +113,9 @@ def _drawn(tensor: TensorSpec, generator: torch.Generator, integers: tuple[int, 
         drawn = torch.randint(*integers, shape, generator=generator, device=generator.device, dtype=held)
         drawn = drawn.to(torch_dtype(tensor.dtype))
     else:
-        drawn = torch.randn(shape, generator=generator, device=generator.device, dtype=torch.float32)
-        drawn = drawn.to(torch_dtype(tensor.dtype))
+        drawn = torch.empty(shape, device=generator.device, dtype=torch_dtype(tensor.dtype))
+        for part in drawn.view(-1).split(_AT_ONCE):
+            part.copy_(torch.randn(part.shape, generator=generator, device=generator.device, dtype=torch.float32))
     return drawn if tensor.strides is None else drawn.as_strided(tensor.shape, tensor.strides)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -12,6 +12,7 @@ import torch
 from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products, union
 from autosched.checking.operations import OPERATIONS, extreme, overflowed, product_along
 from autosched.checking.pieces.pieces import joined, pieces_of
+from autosched.checking.pieces.runs import FIRSTS, runs_of
 from autosched.checking.scanned import Values, combined_values, named, running, scanned
 from autosched.machine.element_types import torch_dtype
 from search_spaces import InputError, Scan, Stage, Workload
@@ -47,13 +48,7 @@ def evaluate(
     pieces = pieces_of(workload, inputs, evaluate)
     if pieces is not None:
         return joined([evaluate(part, read, dtype) for part, read in pieces.parts], pieces)
-    return _run(workload, [held_exactly(x, dtype) for x in inputs], dtype)
-
-
-def held_exactly(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The tensor in the type that represents its elements: int64 for integers, else `dtype`."""
-    whole = not tensor.is_floating_point() and tensor.dtype != torch.bool
-    return tensor.to(torch.int64 if whole else dtype)
+    return _run(workload, inputs, dtype, exactly=True)
 
 
 def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -65,7 +60,7 @@ def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torc
         InputError: the number of inputs or a shape is not the workload's.
     """
     computable = [x.to(torch.float32) if x.dtype.itemsize == 1 else x for x in inputs]
-    made = _run(workload, computable, torch.float32)
+    made = _run(workload, computable, torch.float32, exactly=False)
     return tuple(x.to(torch_dtype(t.dtype)) for x, t in zip(made, workload.outputs, strict=True))
 
 
@@ -106,10 +101,12 @@ def _literal(value: float | int, sign: float, device: torch.device, dtype: torch
     return Named((), torch.tensor(value, dtype=dtype, device=device))
 
 
-def _run(workload: Workload, inputs: Sequence[torch.Tensor], constants: torch.dtype) -> tuple[torch.Tensor, ...]:
+def _run(
+    workload: Workload, inputs: Sequence[torch.Tensor], constants: torch.dtype, exactly: bool
+) -> tuple[torch.Tensor, ...]:
     check_shapes(workload, inputs)
     tensors = {t.name: x for t, x in zip(workload.inputs, inputs, strict=True)}
-    known = _Known(tensors, constants, {t.name: outside(t) for t in workload.inputs})
+    known = _Known(tensors, constants, {t.name: outside(t) for t in workload.inputs}, constants if exactly else None)
     for stage in workload.stages:
         if stage.scan is None:
             tensors[stage.name] = _stage(stage, known)
@@ -120,11 +117,15 @@ def _run(workload: Workload, inputs: Sequence[torch.Tensor], constants: torch.dt
 
 @dataclass(frozen=True)
 class _Known:
-    """The tensors computed so far, the type of constants, and the value outside of every input."""
+    """The tensors computed so far, the type of constants, and the value outside of every input.
+
+    `read_as`: the type of what is read, None for that of the tensor.
+    """
 
     tensors: Mapping[str, torch.Tensor]
     constants: torch.dtype
     outside: Mapping[str, float]
+    read_as: torch.dtype | None
 
 
 def outside(tensor: TensorSpec) -> float:
@@ -133,6 +134,16 @@ def outside(tensor: TensorSpec) -> float:
 
 
 def _stage(stage: Stage, known: _Known) -> torch.Tensor:
+    # A baseline is one call for each stage, and does not look at data.
+    found = runs_of(stage, lambda e: _expression(e, stage, known)) if known.read_as is not None else None
+    if found is None:
+        return _folded(stage, known)
+    place, runs = found
+    made = (_folded(r.stage, replace(known, tensors={**known.tensors, FIRSTS: r.firsts})) for r in runs)
+    return torch.cat(list(made), place)
+
+
+def _folded(stage: Stage, known: _Known) -> torch.Tensor:
     names = [a.name for a in stage.axes]
     if stage.reduction is None:
         result = _expression(stage.expression, stage, known)
@@ -167,7 +178,7 @@ def _scanned(group: Sequence[Stage], known: _Known) -> dict[str, torch.Tensor]:
         given = {named(side, n): x for side, some in ((LEFT, left), (RIGHT, right)) for n, (x,) in enumerate(some)}
         stage, combined = combined_values(scan, left[0][0].shape)
         own = [a.name for a in stage.axes]
-        whole = _Known(given, known.constants, {})
+        whole = _Known(given, known.constants, {}, known.read_as)
         return [(_expression(e, stage, whole).aligned(own).expand(stage.shape),) for e in combined]
 
     made = scanned([(x,) for x in elements], dim, scan.reverse, combine)
@@ -209,10 +220,10 @@ def _leaf(expression: Access | Gather | Position, stage: Stage, known: _Known) -
     """The value read or counted, in the type that represents it exactly."""
     match expression:
         case Access(tensor):
-            return read(expression, known.tensors[tensor], stage.extents)
+            return read(expression, known.tensors[tensor], stage.extents, known.read_as)
         case Gather(tensor, index):
             at = [i if isinstance(i, Affine) else _expression(i, stage, known) for i in index]
-            return look_up(known.tensors[tensor], at, stage.extents, known.outside[tensor])
+            return look_up(known.tensors[tensor], at, stage.extents, known.outside.get(tensor, math.nan), known.read_as)
         case Position(index):
             return count(index, stage.extents, _device(known.tensors), torch.int64)
 

@@ -36,7 +36,7 @@ from autosched.checking.histograms import over, set_ends, timed_ends
 from autosched.checking.random_inputs import random_ends, random_inputs, telling_seeds
 from autosched.machine import memory
 from autosched.machine.deadline import NEVER, Deadline
-from autosched.machine.element_types import as_integers
+from autosched.machine.element_types import sum_of_bits
 from autosched.machine.timing import Timer
 from search_spaces import Workload
 from tuning_logs import Status
@@ -213,7 +213,7 @@ class TrialData:
         expected = (t for d in self.divisions for e in d.expectations for t in (e.values, e.allowed))
         ends = (t for d in self.divisions for t in d.ends.values())
         same = (t for n, t in enumerate(self.inputs.originals) if n not in self._division.ends)
-        return tuple(int(as_integers(t).sum(dtype=torch.int64)) for t in (*same, *ends, *expected))
+        return tuple(int(sum_of_bits(t)) for t in (*same, *ends, *expected))
 
 
 def _divisions(workload: Workload, inputs: Sequence[torch.Tensor], seed: int, deadline: Deadline) -> Sequence[Division]:

@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 import torch
 
 from autosched.machine.deadline import NEVER, Deadline
-from autosched.machine.element_types import as_integers
+from autosched.machine.element_types import sum_of_bits
 from autosched.machine.policies import Policy, check_timing
 from search_spaces import Target
 
@@ -321,7 +321,7 @@ def _read(tensors: Callable[[], Iterable[torch.Tensor]]) -> None:
     """Load tensors into the caches."""
     for tensor in tensors():
         # Not every element type has sums.
-        as_integers(tensor).sum(dtype=torch.int64)
+        sum_of_bits(tensor)
 
 
 def _l2_bytes() -> int:

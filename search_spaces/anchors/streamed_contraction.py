@@ -39,12 +39,13 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.sketch import Sketch
 from search_spaces.structure.streamed import Streamed, streamed
-from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.dtypes import holds_integers
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Literal, Position, call
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 
-# Rows and columns of an instruction (PTX ISA, mma.m16n8k16).
+# Tiles: whole rows and columns of an instruction (PTX ISA, mma.m16n8k16).
 _WIDE, _THIN = (16, 32, 64, 128), (8, 16, 32, 64)
 # Extents of tiles along the wide axis, warps and stages of starts: many warps, or many loads of each.
 _STARTS = ((16, 16, 2), (16, 8, 2), (32, 8, 2), (32, 16, 2), (64, 8, 2), (32, 4, 2), (64, 4, 2), (16, 8, 1), (16, 4, 2))
@@ -105,8 +106,12 @@ def _check_fields(form: Streamed, program: TileProgram) -> None:
     """Raise UnmatchedError unless the large operand is as stored, or a field of bytes."""
     (loop,) = (s for s in program.kernels[0].body if isinstance(s, For))
     for dot in (s for s in loop.body if isinstance(s, Dot)):
-        if made_by(loop.body, dot.a) and field_operand(loop.body, dot.a) is None:
+        found = field_operand(loop.body, dot.a)
+        if made_by(loop.body, dot.a) and found is None:
             raise UnmatchedError(f"{form.large.tensor} is multiplied neither as stored nor by fields of its bytes")
+        # A field is a distance from a number of half the largest integers that the type has all of.
+        if found and not holds_integers(form.element, 2 * abs(found.field.less)):
+            raise UnmatchedError(f"bits less {found.field.less}, beyond the integers of {form.element}")
 
 
 def _lower(form: Streamed, values: Values) -> TileProgram:
@@ -162,6 +167,12 @@ def _iteration(form: Streamed, place: dict[str, Slice], sums: Tile, names: Names
         body.append(Dot(acc, own.tile(form.computed, "columns").name, row.name, form.k.name, from_memory=True))
     if scale:
         scaled = emitters[0].map("mul", acc, scale, name="scaled")
+        if form.part.extent % sums.shape[0]:
+            # What a scale is of elements outside of its tensor may be infinite.
+            inside = emitters[0].emit(
+                call("lt", Position(axis_index(form.part.name)), Literal(float(form.part.extent)))
+            )
+            scaled = emitters[0].map("where", inside, scaled, 0.0, name="scaled")
         body.append(Map(sums, "add", (sums.name, scaled.name)))
     return body
 

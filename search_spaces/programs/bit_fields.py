@@ -9,6 +9,7 @@ A function of a byte has 256 values, by which it is recognised however it is wri
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -67,9 +68,12 @@ def field_operand(body: Sequence[Statement], name: str) -> FieldOperand | None:
     values, zero = _values(large), _values(zeros) if zeros else np.zeros(1, np.int64)
     tiles = [s.dst for s in (large, *others)]
     given = [x.ravel() for x in np.meshgrid(values, zero, indexing="ij")]
-    ((found),) = combined(Combination((tiles[0],), tuple(tiles[1:]), maps, (name,)), given[:1], given[1 : len(tiles)])
+    combination = Combination((tiles[0],), tuple(tiles[1:]), maps, (name,))
+    with np.errstate(all="ignore"):
+        ((found),) = combined(combination, given[:1], given[1 : len(tiles)])
     found = np.asarray(found, np.float64).reshape(len(values), len(zero))
-    field = next((x for x in _candidates(values, found) if np.array_equal(x.of(values)[:, None] - zero, found)), None)
+    fields = _candidates(found[values == 0, zero == 0].item())
+    field = next((x for x in fields if np.array_equal(x.of(values)[:, None] - zero, found)), None)
     return None if field is None else FieldOperand(large, field, zeros)
 
 
@@ -87,10 +91,10 @@ def _values(load: Load) -> Array:
     return np.arange(256) if load.dst.dtype == "uint8" else np.arange(-128, 128)
 
 
-def _candidates(values: Array, found: Array) -> Iterator[BitField]:
-    """Fields with the same value of a byte of zeros."""
-    less = -float(found[values == 0, 0].item())
-    if less == int(less):
+def _candidates(at_zero: float) -> Iterator[BitField]:
+    """Fields with this value of a byte of zeros."""
+    less = -at_zero
+    if math.isfinite(less) and less == int(less):
         yield BitField(0, _BITS)
         for width in range(1, _BITS):
             yield from (BitField(first, width, int(less)) for first in range(_BITS - width + 1))

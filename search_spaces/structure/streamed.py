@@ -7,7 +7,8 @@
 Groups of positions along k that share a scale are parts as they are. A lane has `run` neighbours of the large operand,
 which is as stored, or a field of its bytes, less a zero point. All elements that a lane has of both operands are at the
 same positions of k, in any order, so that dots take them from the registers to which they were loaded. The scales of
-operands with few bits are factors of sums (`structure.products`).
+operands with few bits are factors of sums, other than in dots that read shared memory, which multiply what scales are
+rounded to: a sum that its scale would have made smaller may be too large for float32 here (`structure.products`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from search_spaces.errors import UnmatchedError
+from search_spaces.programs.lanes import ALONG, LOAD_BYTES, STEP, run_of
 from search_spaces.structure.contraction import Contraction, contraction
 from search_spaces.structure.operand_types import holding
 from search_spaces.structure.products import Product, factors_of, product, with_last_scales, without_scale
@@ -30,11 +32,6 @@ from search_spaces.workloads.workload import Axis, Workload
 
 # Rows of which every one is in registers; with more, operands are better shared by warps.
 MOST_ROWS = 64
-# Bytes of a load of a lane, and the lanes with neighbours along k (PTX ISA, mma.m16n8k16).
-LOAD_BYTES = 16
-LANES = 4
-# Positions along k of a lane's operands of one instruction.
-STEP = 4
 _ELEMENTS = ("float16", "bfloat16")
 
 
@@ -109,7 +106,7 @@ def streamed(workload: Workload) -> Streamed:
         stage=dot.stage,
         results=results,
         element=form.dtype,
-        run=min(LOAD_BYTES // dtype(dtypes[large.tensor]).bytes, form.k.extent // LANES),
+        run=run_of(form.k.extent, dtype(dtypes[large.tensor]).bytes),
     )
     _check_runs(found)
     return found
@@ -151,7 +148,7 @@ def _together(form: Contraction, large: Access) -> Axis | None:
 def _in_parts(form: Contraction, *operands: Access) -> Workload:
     """The workload with k in parts of as many elements of the large operand, the last, as four lanes load."""
     large = next(t for t in form.workload.inputs if t.name == operands[-1].tensor)
-    size = LANES * LOAD_BYTES // dtype(large.dtype).bytes
+    size = ALONG * LOAD_BYTES // dtype(large.dtype).bytes
     moved = [i for a in operands for i in a.index if i.step(form.k.name)]
     alone = len({a.tensor for a in operands}) == len(operands) and all(i.is_axis for i in moved)
     if form.k.extent % size or form.k.extent == size or not alone:
@@ -164,8 +161,8 @@ def _in_parts(form: Contraction, *operands: Access) -> Workload:
 
 def _check_runs(form: Streamed) -> None:
     """Raise UnmatchedError unless every lane's elements are whole vectors in memory, of both operands."""
-    if form.run < STEP or form.k.extent % (LANES * form.run) or form.k.extent & (form.k.extent - 1):
-        raise UnmatchedError(f"k={form.k.extent} of a group, which are no whole vectors of {LANES} lanes")
+    if form.run < STEP or form.k.extent % (ALONG * form.run) or form.k.extent & (form.k.extent - 1):
+        raise UnmatchedError(f"k={form.k.extent} of a group, which are no whole vectors of {ALONG} lanes")
     if form.digits not in (1, 2):
         raise UnmatchedError(f"{form.digits} values in a byte; expected one or two")
     beside = variables(form.computed) - {x.name for x in (*form.outer, form.wide, form.part, form.k)}

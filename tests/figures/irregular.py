@@ -80,7 +80,8 @@ class Case:
 
 def drawn(shape: Sequence[int], device: torch.device, seed: int = 0, dtype: torch.dtype = BF16) -> Tensor:
     generator = torch.Generator(device=device).manual_seed(seed)
-    return torch.randn(shape, generator=generator, device=device, dtype=torch.float32).to(dtype)
+    held = dtype if dtype.itemsize > 1 else torch.float32
+    return torch.randn(shape, generator=generator, device=device, dtype=held).to(dtype)
 
 
 def shares(distribution: str, groups: int) -> Tensor:
@@ -390,6 +391,8 @@ def figures(case: Case, arguments: argparse.Namespace, fastest: tuple[float, flo
         traced = autosched.trace(traced, *first.tensors, allow_fallback=case.group == "experts")
     started = time.perf_counter()
     result = autosched.tune(traced, target, trials=arguments.trials, seconds=arguments.seconds, log=arguments.log)
+    # Weights may fit no more than a few times.
+    del first
     print(f"{case.name}: tuned in {time.perf_counter() - started:.0f} s\n{result}", flush=True)
     for distribution in case.distributions:
         given = case.inputs(distribution)

@@ -15,6 +15,7 @@ from autosched.backends.cuda.dots.halos import HaloCopy, around_halos
 from autosched.backends.cuda.dots.operands import Operands
 from autosched.backends.cuda.dots.pipeline import slots
 from autosched.backends.cuda.dots.printer import Dots
+from autosched.backends.cuda.dots.register_dots import RegisterDots
 from autosched.backends.cuda.dots.staging import bytes_at_once, is_asynchronous
 from autosched.backends.cuda.dots.wmma import chunk_bytes
 from autosched.backends.cuda.language.iterations import as_one
@@ -61,7 +62,7 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
         largest = max([t.elements for s in statements(kernel.body) for t in produced(s)], default=0)
         return Resources(0, _ROW_OVERHEAD + largest // threads, threads)
     if multiplies_what_lanes_loaded(kernel):
-        return _without_stages(kernel)
+        return _of_registers(program, kernel, target)
     dots = Dots(program, kernel, target.features)
     return _Needs(KernelPrinter(program, kernel, target.features, dots), dots.operands).all()
 
@@ -87,15 +88,17 @@ def multiplies_what_lanes_loaded(kernel: Kernel) -> bool:
     return any(isinstance(s, Dot) and s.from_memory for s in statements(kernel.body))
 
 
-def _without_stages(kernel: Kernel) -> Resources:
-    """The needs of dots from registers: sums, and what is loaded, twice if it is loaded ahead; the warps' sums."""
+def _of_registers(program: TileProgram, kernel: Kernel, target: Target) -> Resources:
+    """The needs of dots of what lanes loaded: sums, and loads, twice if they are ahead; what follows shares memory."""
     threads = kernel.launch.num_warps * WARP
     body = [*statements(kernel.body)]
     loads = [(s, loop) for loop in body if isinstance(loop, For) for s in loop.body if isinstance(s, Load)]
     words = sum(s.dst.bytes // (4 * threads) * (2 if loop.pipeline_stages > 1 else 1) for s, loop in loads)
     sums = {s.dst.name: s.dst.elements // threads for s in body if isinstance(s, Fill | Dot)}
-    shared = max(s.dst.bytes * kernel.launch.num_warps for s in body if isinstance(s, Reduce))
-    return Resources(shared, KEPT_REGISTERS + sum(sums.values()) + words, threads)
+    printer = KernelPrinter(program, kernel, target.features, RegisterDots(program, kernel, target.features))
+    return Resources(
+        _Needs(printer, Operands.none()).shared_bytes, KEPT_REGISTERS + sum(sums.values()) + words, threads
+    )
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,12 @@ class _Needs:
     def all(self) -> Resources:
         self._body(self.printer.kernel.body)
         return Resources(self._shared.bytes, self._registers(), self.printer.warps * WARP)
+
+    @property
+    def shared_bytes(self) -> int:
+        """What the statements outside of loops take."""
+        self._body([s for s in self.printer.kernel.body if not isinstance(s, For)])
+        return self._shared.bytes
 
     @property
     def _shared(self) -> SharedMemory:

@@ -2,13 +2,14 @@
 
 # contraction m=64 n=64 …                             the schedule
 #
-# in0: (512, 256) float32                             inputs, outputs and workspaces, in the order of a call
+# in0: (512, 256) float32                             inputs, outputs and workspaces of the canonical workload
 # in1: (256, 128) float32, strides (1, 256)
 # out0: (512, 128) float32
 #
 # kernel dot_512x128: grid m.0 in 8, n.0 in 2 …       the tile program
 
-Tensors have the names of the canonical workload, since one kernel serves all workloads of a key.
+Tensors have the names and the order of the canonical workload, since one kernel serves all workloads of a key; `print`
+of a loaded kernel says which of a call each is.
 """
 
 from __future__ import annotations

@@ -19,17 +19,19 @@ from autosched.checking.pieces.ranges import (
     Evaluate,
     condition_of,
     is_bounded,
+    moved,
     range_of,
     with_bare_factors,
     with_reduced,
     without_condition,
 )
 from autosched.checking.pieces.read_parts import read_part
+from autosched.checking.pieces.runs import cut_of
 from autosched.checking.pieces.segments import of_one_segment, runs_of_segments
 from search_spaces import Axis, Stage, Workload
-from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, LookUp, Position
-from search_spaces.workloads.expressions.walking import accesses, distinct, reindexed, rewritten, variables
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Apply, Expression, Gather
+from search_spaces.workloads.expressions.walking import accesses, distinct, variables
 
 # Largest number of elements of a piece's stage, or of windows in it, where it can be split: half a gigabyte in float64.
 _LARGEST = 2**26
@@ -109,14 +111,17 @@ def _computed(workload: Workload, bare: bool = False) -> Iterator[_Elements]:
     """
     for stage in workload.stages:
         yield _Elements(stage.axes)
-        condition = condition_of(stage)
+        condition, cut = condition_of(stage), cut_of(stage)
         asked = () if condition is None else _axes_of(stage, condition)
         bounded = condition is not None and is_bounded(condition, stage.reduction.axes if stage.reduction else ())
         folded = stage.factors or ((stage.expression,) if stage.reduction else ())
         for place, factor in enumerate(folded):
             shared = bare and condition is not None and place > 0
             computed = without_condition(factor) if shared else factor
-            if isinstance(computed, Apply):
+            if isinstance(computed, Apply) and cut is not None:
+                # At the most, of one segment.
+                yield _Elements(tuple(x for x in _axes_of(stage, computed) if x != cut.segments))
+            elif isinstance(computed, Apply):
                 yield _Elements(_axes_of(stage, computed), () if shared else asked, bounded)
         windows = (a for a in accesses(stage.expression) if any(len(i.terms) > 1 for i in a.index))
         looked_up = (e for e in distinct(stage.expression) if isinstance(e, Gather))
@@ -170,11 +175,15 @@ def _within_ranges(part: Workload, inputs: Sequence[torch.Tensor], evaluate: Eva
     """The same with only those positions of reduced axes at which conditions hold."""
     stages = []
     for stage in part.stages:
+        if cut_of(stage) is not None:
+            # Each of its segments has a range of its own.
+            stages.append(stage)
+            continue
         for axis in stage.reduction.axes if stage.reduction else ():
             found = range_of(stage, axis, part, inputs, evaluate)
             if found is not None and found != (0, axis.extent):
                 first, count = found
-                stage = _moved(with_reduced(stage, axis, Axis(axis.name, count)), axis.name, first, set())
+                stage = moved(with_reduced(stage, axis, Axis(axis.name, count)), axis.name, first, set())
         stages.append(with_bare_factors(stage, part, inputs, evaluate))
     return replace(part, stages=tuple(stages))
 
@@ -182,20 +191,4 @@ def _within_ranges(part: Workload, inputs: Sequence[torch.Tensor], evaluate: Eva
 def _piece(stage: Stage, axis: Axis, positions: Axis, first: int, stages: set[str]) -> Stage:
     """The stage restricted to some positions of the axis, if it has that."""
     axes = tuple(positions if x == axis else x for x in stage.axes)
-    return stage if axes == stage.axes else _moved(replace(stage, axes=axes), axis.name, first, stages)
-
-
-def _moved(stage: Stage, axis: str, first: int, stages: set[str]) -> Stage:
-    """The stage whose positions of an axis are counted from `first` on."""
-
-    def moved(form: Affine) -> Affine:
-        forms = {v: axis_index(v) for v, _ in form.terms}
-        return form.substituted({**forms, axis: axis_index(axis) + Affine(offset=first)})
-
-    def read_there(e: Expression) -> Expression | None:
-        # Reads of other stages stay: these begin where the piece does.
-        if isinstance(e, Access) and e.tensor in stages:
-            return e
-        return reindexed(e, moved) if isinstance(e, Access | LookUp | Position) else None
-
-    return replace(stage, expression=rewritten(stage.expression, read_there))
+    return stage if axes == stage.axes else moved(replace(stage, axes=axes), axis.name, first, stages)

@@ -14,7 +14,7 @@ import torch
 
 from autosched.checking.pieces.read_parts import read_part
 from search_spaces import Axis, Reduction, Stage, Workload
-from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import (
     Access,
     Apply,
@@ -26,7 +26,7 @@ from search_spaces.workloads.expressions.expression import (
     mul,
 )
 from search_spaces.workloads.expressions.kinds import is_integral
-from search_spaces.workloads.expressions.walking import distinct, variables
+from search_spaces.workloads.expressions.walking import distinct, reindexed, rewritten, variables
 
 Evaluate = Callable[[Workload, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
@@ -62,7 +62,7 @@ def range_of(
     condition = condition_of(stage)
     if condition is None or axis.name not in variables(condition) or not _reads_inputs(stage, workload):
         return None
-    if bounds := _bounds(condition, axis.name):
+    if bounds := bounds_of(condition, axis.name):
         return _between(bounds, axis, lambda number: _evaluated(number, stage, workload, inputs, evaluate))
     others = tuple(x for x in stage.loops if x.name in variables(condition) and x != axis)
     holds = Reduction("max", others) if others else None
@@ -73,7 +73,7 @@ def range_of(
 
 
 @dataclass(frozen=True)
-class _Bound:
+class Bound:
     """A number that is less than the positions where a condition holds, or greater if it `ends` them; or equal to
     one."""
 
@@ -84,18 +84,18 @@ class _Bound:
 
 def is_bounded(condition: Expression, axes: Sequence[Axis]) -> bool:
     """True if a condition is one of bounds of one of the axes, so that its range needs no look at their positions."""
-    return any(_bounds(condition, x.name) for x in axes)
+    return any(bounds_of(condition, x.name) for x in axes)
 
 
-def _bounds(condition: Expression, axis: str) -> list[_Bound]:
+def bounds_of(condition: Expression, axis: str) -> list[Bound]:
     """The bounds of positions of the axis; none where the condition asks for more of them than that."""
     found = []
     for part in _parts(condition):
         match part:
             case Apply("le" | "lt" as operator, (number, at)) if at == _position(axis):
-                found.append(_Bound(number, False, operator == "le"))
+                found.append(Bound(number, False, operator == "le"))
             case Apply("le" | "lt" as operator, (at, number)) if at == _position(axis):
-                found.append(_Bound(number, True, operator == "le"))
+                found.append(Bound(number, True, operator == "le"))
             case _ if axis in variables(part):
                 return []
     return [] if any(axis in variables(b.number) for b in found) else found
@@ -114,7 +114,7 @@ def _parts(condition: Expression) -> list[Expression]:
             return [condition]
 
 
-def _between(bounds: Sequence[_Bound], axis: Axis, numbers_of: Callable[[Expression], torch.Tensor]) -> tuple[int, int]:
+def _between(bounds: Sequence[Bound], axis: Axis, numbers_of: Callable[[Expression], torch.Tensor]) -> tuple[int, int]:
     """First position and number of those between the least and the greatest of the bounds' numbers."""
     first, end = 0, axis.extent
     for bound in bounds:
@@ -169,3 +169,19 @@ def with_reduced(stage: Stage, axis: Axis, positions: Axis) -> Stage:
     assert stage.reduction is not None
     axes = tuple(positions if x == axis else x for x in stage.reduction.axes)
     return replace(stage, reduction=replace(stage.reduction, axes=axes))
+
+
+def moved(stage: Stage, axis: str, first: int, stages: set[str]) -> Stage:
+    """The stage whose positions of an axis are counted from `first` on."""
+
+    def there(form: Affine) -> Affine:
+        forms = {v: axis_index(v) for v, _ in form.terms}
+        return form.substituted({**forms, axis: axis_index(axis) + Affine(offset=first)})
+
+    def read_there(e: Expression) -> Expression | None:
+        # Reads of other stages stay: these begin where the piece does.
+        if isinstance(e, Access) and e.tensor in stages:
+            return e
+        return reindexed(e, there) if isinstance(e, Access | LookUp | Position) else None
+
+    return replace(stage, expression=rewritten(stage.expression, read_there))

@@ -51,7 +51,8 @@ import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products
 from autosched.checking.pieces.pieces import joined, pieces_of
-from autosched.checking.reference import check_shapes, evaluate, factors, held_exactly, literal, members, outside
+from autosched.checking.pieces.runs import FIRSTS, runs_of
+from autosched.checking.reference import check_shapes, evaluate, factors, literal, members, outside
 from autosched.checking.rounding.folds import (
     cut_to_tf32,
     extreme_of,
@@ -108,8 +109,10 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
         made = [rounding_error(part, read) for part, read in pieces.parts]
         exact, errors = (joined([[o[n] for o in outputs] for outputs in made], pieces) for n in (0, 1))
         return tuple(zip(exact, errors, strict=True))
-    shapes = [t.shape for t in workload.inputs] + [s.shape for s in workload.stages]
-    needed = sum(math.prod(shape) for shape in shapes) * torch.float64.itemsize
+    # Of tables only the elements that are looked up are converted.
+    read = {a.tensor for s in workload.stages for a in accesses(s.expression)}
+    converted = sum(t.elements for t in workload.inputs if t.name in read)
+    needed = (converted + sum(math.prod(s.shape) for s in workload.stages)) * torch.float64.itemsize
     with memory_for(f"the float64 values to check {workload.label} with", needed, inputs[0].device):
         return _analysed(workload, inputs)
 
@@ -119,8 +122,7 @@ def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[tuple
     stored: dict[str, RoundedValue] = {}
     scans: dict[str, RoundedValue] = {}
     known = {
-        t.name: RoundedValue(Named(_dims(x), held_exactly(x, torch.float64)), None, outside(t))
-        for t, x in zip(workload.inputs, inputs, strict=True)
+        t.name: RoundedValue(Named(_dims(x), x), None, outside(t)) for t, x in zip(workload.inputs, inputs, strict=True)
     }
     for stage in workload.stages:
         is_output = stage.name in workload.output_names
@@ -174,6 +176,25 @@ def _in_memory(computed: RoundedValue, stage: Stage, workload: Workload) -> Roun
 
 
 def _stage(stage: Stage, known: Mapping[str, RoundedValue], workload: Workload) -> RoundedValue:
+    def exact(e: Expression) -> Named | None:
+        found = _expression(e, stage, known)
+        return None if found.error is not None else found.value
+
+    found = runs_of(stage, exact)
+    if found is None:
+        return _folded(stage, known, workload)
+    place, runs = found
+    made = []
+    for run in runs:
+        firsts = RoundedValue(Named(_dims(run.firsts), run.firsts), None)
+        made.append(_with_all_axes(_folded(run.stage, {**known, FIRSTS: firsts}, workload), run.stage))
+    axes = tuple(a.name for a in stage.axes)
+    values = [m.value.values for m in made]
+    errors = [error_at(m, m.value.axes).expand(m.value.values.shape) for m in made]
+    return RoundedValue(Named(axes, torch.cat(values, place)), Named(axes, torch.cat(errors, place)))
+
+
+def _folded(stage: Stage, known: Mapping[str, RoundedValue], workload: Workload) -> RoundedValue:
     if stage.reduction is None:
         return _expression(stage.expression, stage, known)
     if is_integral(stage.expression):
@@ -302,7 +323,7 @@ def _leaf(expression: Expression, stage: Stage, known: Mapping[str, RoundedValue
             value, error = known[tensor].value, known[tensor].error
             # Values read outside of a tensor are exact.
             exactly = expression if expression.fill is None else replace(expression, fill=0.0)
-            read_error = None if error is None else read(exactly, error.values, stage.extents)
+            read_error = None if error is None else read(exactly, error.values, stage.extents, None)
             return RoundedValue(read(expression, value.values, stage.extents), read_error)
         case Gather(tensor, index):
             return _looked_up(tensor, index, stage, known)
@@ -316,15 +337,16 @@ def _leaf(expression: Expression, stage: Stage, known: Mapping[str, RoundedValue
 def _looked_up(
     tensor: str, index: Sequence[Affine | Expression], stage: Stage, known: Mapping[str, RoundedValue]
 ) -> RoundedValue:
-    """An element of an input, which is exact, unless an index is in doubt: then it may be any."""
+    """An element of a tensor, which may be any where an index is in doubt."""
     at = [i if isinstance(i, Affine) else _expression(i, stage, known) for i in index]
-    found = look_up(
-        known[tensor].value.values,
-        [i if isinstance(i, Affine) else i.value for i in at],
-        stage.extents,
-        known[tensor].outside,
-    )
-    return _in_doubt(found, [i.error for i in at if isinstance(i, RoundedValue)])
+    places = [i if isinstance(i, Affine) else i.value for i in at]
+    value, error = known[tensor].value, known[tensor].error
+    found = look_up(value.values, places, stage.extents, known[tensor].outside)
+    own = None if error is None else look_up(error.values, places, stage.extents, 0.0, None)
+    doubted = _in_doubt(found, [i.error for i in at if isinstance(i, RoundedValue)])
+    if own is None or doubted.error is None:
+        return doubted if own is None else RoundedValue(found, own)
+    return RoundedValue(found, Named(found.axes, torch.maximum(own.aligned(found.axes), doubted.error.values)))
 
 
 def _segment(

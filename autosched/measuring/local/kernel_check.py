@@ -60,9 +60,13 @@ class KernelCheck:
         self._prepared = TrialData.drawn(self._workload, seed, self._device, Deadline.after(limit_s))
 
     def move(self, seed: int) -> None:
-        """Place the same data at other addresses."""
+        """Place the same data at other addresses, where there is memory for both placements."""
         begin = time.perf_counter()
-        self._prepared = self.data.moved(seed)
+        try:
+            self._prepared = self.data.moved(seed)
+        except RuntimeError as error:
+            if not memory.ran_out(error):
+                raise
         self.move_s = time.perf_counter() - begin
 
     def first(self, run: Run, limit_s: float | None = _DIVISIONS_S) -> float:

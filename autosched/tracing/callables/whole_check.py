@@ -39,7 +39,7 @@ from autosched.tracing.callables.random_arguments import (
 )
 from autosched.tracing.capture.result_tree import flattened
 from autosched.tracing.fusion.regions import below
-from autosched.tracing.values.values import Fallback, Gathered, Value
+from autosched.tracing.values.values import Fallback, Value
 from search_spaces import AutoschedError, InputError, Target
 
 _SEED = 0
@@ -119,14 +119,17 @@ def _why_refused(claim: Claim) -> str | None:
     key = key_of(claim.parts, claim.target)
     if checked_kernels().latency_s(key) is not None:
         return None
+    wrong, unjudged = None, ""
     try:
         with _undisturbed(claim):
             wrong = _why_wrong(claim)
-        if claim.device.type == "cuda":
-            # Float64 took several times the memory that stays in use.
-            torch.cuda.empty_cache()
-    except _UnjudgedError as why:
-        text = f"{claim.label} is used without having been compared with PyTorch as a whole: {why}"
+    except _UnjudgedError as error:
+        unjudged = str(error)
+    if claim.device.type == "cuda":
+        # Float64 took several times the memory that stays in use.
+        torch.cuda.empty_cache()
+    if unjudged:
+        text = f"{claim.label} is used without having been compared with PyTorch as a whole: {unjudged}"
         warnings.warn(text, UncheckedWarning, stacklevel=5)
         return None
     if wrong is not None:
@@ -281,10 +284,10 @@ def epsilon_of(parts: Sequence[TracedFunction]) -> float:
 def _needed_bytes(claim: Claim) -> int:
     """Bytes of PyTorch's live float64 tensors and the kernels' tensors: with a gradient all of them at once.
 
-    Grouped products look up a matrix for each row, which PyTorch does not store. Where it does after all, a GPU says
-    that it does not fit; a CPU ends the process.
+    On a GPU of arguments and results alone: PyTorch's own operators on segments do not store what they are traced to, a
+    matrix for each row or all rows for each segment. A GPU refuses what does not fit after all; a CPU ends the process.
     """
-    found = (v for v in _values(claim.parts) if not (isinstance(v, Gathered) and claim.device.type == "cuda"))
+    found = _values(claim.parts) if claim.device.type == "cpu" else []
     counts = [math.prod(v.shape) for v in found if min(v.shape, default=0) >= 0]
     own = sum(v.bytes for part in claim.parts for v in (*part.arguments, *part.made))
     ends = sum(math.prod(v.shape) for part in claim.parts for v in (*part.arguments, *part.results) if v.readable)

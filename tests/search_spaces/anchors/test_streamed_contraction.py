@@ -24,6 +24,10 @@ from search_spaces import SearchSpace, Workload, ops, target_named
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.statements import Dot, Load, statements
 from search_spaces.structure.streamed import streamed
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor
 
 CUDA, H200 = CudaBackend(), target_named("h200")
 
@@ -46,6 +50,21 @@ STREAMED = {
     "few columns": ops.matmul(40, 3, 512, "float16", layout="nt"),
     "with an epilogue": product(epilogue="gelu"),
 }
+
+
+def computed_scales() -> Workload:
+    """Scales that are infinite of what is read outside: seven groups, and an even number of warps."""
+    m, n, g, k = Axis("m", 3), Axis("n", 40), Axis("g", 7), Axis("k", 64)
+    x = Access("x", (axis_index("m"), axis_index("g"), axis_index("k")))
+    q = Access("q", (axis_index("n"), axis_index("g"), axis_index("k")))
+    s = ex.call("rsqrt", Access("s", (axis_index("n"), axis_index("g"))))
+    product = ex.mul(x, ex.call("round_bfloat16", ex.mul(q, s)))
+    inputs = (Tensor("x", (3, 7, 64), "bfloat16"), Tensor("q", (40, 7, 64), "int8"), Tensor("s", (40, 7), "float32"))
+    stage = Stage("out", (m, n), product, Reduction("sum", (g, k)), "bfloat16")
+    return Workload("by_roots", inputs, (stage,))
+
+
+STREAMED["with computed scales, and uneven parts"] = computed_scales()
 every = pytest.mark.parametrize("workload", STREAMED.values(), ids=STREAMED)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -65,6 +66,8 @@ def test_a_field_may_be_written_otherwise() -> None:
 def test_another_tile_with_fewer_axes_is_a_zero_point() -> None:
     steps = maps(("bitwise_and", ["", 15], "int32"), ("sub", ["", "z"], "float32"), ("cast", [""], "float16"))
     assert found(byte(), *steps, others=[ZERO]) == FieldOperand(byte(), BitField(0, 4), ZERO)
+    signed = replace(ZERO, dst=replace(ZERO.dst, dtype="int8"))
+    assert found(byte(), *steps, others=[signed]) == FieldOperand(byte(), BitField(0, 4), signed)
     scaled = maps(("bitwise_and", ["", 15], "int32"), ("mul", ["", "z"], "float32"))
     assert found(byte(), *scaled, others=[ZERO]) is None
 
@@ -73,6 +76,8 @@ def test_another_tile_with_fewer_axes_is_a_zero_point() -> None:
     ("dtype", "steps"),
     [
         ("uint8", [("mul", ["", 2.0], "float32")]),
+        ("int8", [("div", [1.0, ""], "float32")]),
+        ("int8", [("div", ["", ""], "float32")]),
         ("uint8", [("cast", [""], "float32")]),
         ("uint8", [("bitwise_and", ["", 5], "int32")]),
         ("uint8", [("bitwise_xor", ["", 128], "int32")]),
@@ -80,7 +85,17 @@ def test_another_tile_with_fewer_axes_is_a_zero_point() -> None:
         ("int8", [("add", ["", 0.5], "float32")]),
         ("float8_e4m3fn", [("cast", [""], "float16")]),
     ],
-    ids=["doubled", "eight bits without a sign", "bits apart", "a bit turned", "squared", "a half", "a float"],
+    ids=[
+        "doubled",
+        "infinite at 0",
+        "not a number at 0",
+        "eight bits without a sign",
+        "bits apart",
+        "a bit turned",
+        "squared",
+        "a half",
+        "a float",
+    ],
 )
 def test_other_functions_are_none(dtype: str, steps: list[tuple[str, list[str | float | int], str]]) -> None:
     assert found(byte(dtype), *maps(*steps)) is None

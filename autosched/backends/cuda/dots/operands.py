@@ -62,6 +62,12 @@ class Operands:
     through_registers: bool
 
     @staticmethod
+    def none() -> Operands:
+        """Those of a kernel none of whose dots reads shared memory."""
+        nothing = frozenset[str]()
+        return Operands({}, {}, {}, {}, nothing, nothing, {}, nothing, frozenset(), {}, through_registers=False)
+
+    @staticmethod
     def of(program: TileProgram, kernel: Kernel, features: Features) -> Operands:
         body = list(statements(kernel.body))
         dots = [s for s in body if isinstance(s, Dot)]

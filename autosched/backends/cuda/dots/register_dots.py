@@ -33,6 +33,7 @@ from autosched.backends.cuda.registers.layouts import Digit, Layout, registers, 
 from search_spaces.devices.features import Features
 from search_spaces.programs.addressing import address
 from search_spaces.programs.bit_fields import BitField, field_operand, made_by
+from search_spaces.programs.lanes import ACROSS, ALONG, LOAD_BYTES, STEP, run_of
 from search_spaces.programs.statements import (
     Deinterleave,
     Dot,
@@ -42,13 +43,12 @@ from search_spaces.programs.statements import (
     Load,
     Statement,
     View,
+    produced,
     statements,
 )
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.workloads.dtypes import dtype
 
-# Bytes of a lane's load, lanes along k and across it, and a lane's positions along k of one instruction.
-_LOAD_BYTES, _ALONG, _ACROSS, _STEP = 16, 4, 8, 4
 # A number in whose mantissa a field of bits is a distance from it, its bits and those of 1: of each half of a word.
 _BASES = {"bfloat16": (128, 0x4300, 0x3F80), "float16": (1024, 0x6400, 0x3C00)}
 # Types of pairs (PTX ISA, fma).
@@ -146,7 +146,7 @@ class RegisterDots:
         a, b = self._operands[s.a, s.b]
         (batch, rows, columns), (count, m, n) = s.dst.axes, s.dst.shape
         element = next((t.dtype for t in (a.load.dst, b.load.dst) if t.dtype in _BASES), "")
-        if rows not in a.load.dst.axes or m % 16 or n % _ACROSS or count != self._warps or not element:
+        if rows not in a.load.dst.axes or m % 16 or n % ACROSS or count != self._warps or not element:
             raise CompileError(f"{s.dst} += dot({s.a}, {s.b}): no products of 16 by 8 of 16-bit floats for each warp")
         depth = a.load.dst.extent(s.axis)
         plan = DotPlan("warp", rows, columns, s.axis, m, n, depth, element, self._warps, 1, 1, (True, True))
@@ -166,13 +166,11 @@ class RegisterDots:
         batch, k = plan.batch, plan.k
         shape = dict(zip(operand.load.dst.axes, operand.load.dst.shape, strict=True))
         (own,) = shape.keys() - {batch, k}
-        run = min(_LOAD_BYTES // large.size, large.load.dst.extent(k) // _ALONG) * operand.digits
+        run = run_of(large.load.dst.extent(k), large.size) * operand.digits
         return {
             batch: simplified((Digit("warp", shape[batch]),)),
-            own: simplified((Digit("lane", _ACROSS, _ALONG), Digit("register", shape[own] // _ACROSS))),
-            k: simplified(
-                (Digit("register", run), Digit("lane", _ALONG), Digit("register", shape[k] // (run * _ALONG)))
-            ),
+            own: simplified((Digit("lane", ACROSS, ALONG), Digit("register", shape[own] // ACROSS))),
+            k: simplified((Digit("register", run), Digit("lane", ALONG), Digit("register", shape[k] // (run * ALONG)))),
         }
 
     @property
@@ -222,7 +220,7 @@ class RegisterDots:
     def _is_printed_here(self, s: Statement) -> bool:
         if isinstance(s, Deinterleave):
             return s.src in self._loads
-        return not isinstance(s, For) and getattr(getattr(s, "dst", None), "name", "") in self._unprinted
+        return any(t.name in self._unprinted for t in produced(s))
 
     def _name(self, tile: str, word: str, printer: KernelPrinter) -> str:
         return printer.identifiers.of((word, tile), f"{printer.tiles.name(tile)}_{word}")
@@ -242,7 +240,7 @@ class RegisterDots:
             layout, size = printer.tiles.layout(name), dtype(buffer.dtype).bytes
             place = printer.places.place(address(buffer, load.slices, printer.indexing.extents), layout)
             k = load.dst.axes[-1]
-            vector = min(layout[k][0].size, _LOAD_BYTES // size)
+            vector = min(layout[k][0].size, LOAD_BYTES // size)
             move = Move(
                 load.dst, buffer, layout, replace(place, axis=k, vector=vector), printer.tiles.at(load.dst.axes, layout)
             )
@@ -266,8 +264,8 @@ class RegisterDots:
         k_a, k_b = (registers(printer.tiles.layout(x.load.dst.name)[plan.k]) for x in (a, b))
         write = printer.block.write
         write(UNROLL)
-        open_braces(printer.block, f"for (int step = 0; step < {k_a // _STEP}; ++step)")
-        columns = plan.n // _ACROSS
+        open_braces(printer.block, f"for (int step = 0; step < {k_a // STEP}; ++step)")
+        columns = plan.n // ACROSS
         write(f"uint32 b_part[{columns}][2];")
         write(UNROLL)
         open_braces(printer.block, f"for (int j = 0; j < {columns}; ++j)")
@@ -293,7 +291,7 @@ class RegisterDots:
         name = self._name(x.load.dst.name, "words", printer)
 
         def word(number: int) -> str:
-            return f"{name}[({row} + step * {_STEP * x.digits}) / {4 // x.size} + {number}]"
+            return f"{name}[({row} + step * {STEP * x.digits}) / {4 // x.size} + {number}]"
 
         if x.field is not None:
             yield self._field(x.field, word(0), 0, element)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from autosched.checking.pieces import pieces
+from autosched.checking.pieces import pieces, runs
 from autosched.checking.pieces.ranges import condition_of
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.reference import evaluate
@@ -16,7 +16,17 @@ from autosched.checking.rounding import analysis
 from autosched.checking.rounding.analysis import rounding_error
 from chained_workloads import Scores, attention
 from search_spaces import Workload, ops
-from search_spaces.workloads.expressions.expression import Apply, Literal, call, mul
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Literal,
+    Position,
+    call,
+    mul,
+)
+from search_spaces.workloads.expressions.walking import rewritten
 
 WORKLOADS = (
     attention(4, 20, 30, 8, scores=Scores(causal=True, with_logarithm=True, slopes=True), shared=2),
@@ -37,8 +47,9 @@ WORKLOADS = (
 def test_pieces_are_what_the_whole_is(workload, monkeypatch) -> None:
     inputs = random_inputs(workload, seed=0)
     whole, errors = evaluate(workload, inputs), rounding_error(workload, inputs)
-    monkeypatch.setattr(pieces, "_LARGEST", 500)
-    monkeypatch.setattr(pieces, "_LARGEST_WITHIN", 500)
+    monkeypatch.setattr(pieces, "_LARGEST", 120)
+    monkeypatch.setattr(pieces, "_LARGEST_WITHIN", 120)
+    monkeypatch.setattr(runs, "_AT_ONCE", {"cpu": 50})
     found = pieces.pieces_of(workload, inputs, evaluate)
     assert found is not None
     assert len(found.parts) > 1
@@ -71,8 +82,17 @@ def test_factors_of_different_conditions_have_no_common_one() -> None:
 
 
 def a_sparse_product(infinite: bool) -> tuple[Workload, list[torch.Tensor]]:
-    """With a row that is 0, whose factors of other rows may be infinite."""
+    """With a row that is 0, whose factors of other rows may be infinite; bounds that are looked up may overlap."""
     workload = ops.block_sparse_matmul(24, 6, 10, 60, 1)
+    (bounds,) = (t.name for t in workload.inputs if t.shape == (25,))
+
+    def looked_up(e: Expression) -> Expression | None:
+        if isinstance(e, Access) and e.tensor == bounds:
+            return Gather(e.tensor, tuple(call("to_integer", Position(i)) for i in e.index))
+        return None
+
+    stages = tuple(replace(s, expression=rewritten(s.expression, looked_up)) for s in workload.stages)
+    workload = replace(workload, stages=stages)
     values, rows, columns, b = random_inputs(workload, seed=0)
     rows.copy_(torch.arange(25) * 60 // 24)
     columns.copy_(torch.arange(60) % 9)

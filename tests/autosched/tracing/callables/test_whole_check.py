@@ -6,6 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,30 @@ def test_what_there_is_no_memory_for_is_not_compared(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(memory, "free_bytes", lambda device: 20_000)
     with pytest.warns(UncheckedWarning, match="out of memory: the results of difference.* in float64 need"):
         torch.testing.assert_close(kernel(X, Y), difference(X, Y))
+
+
+def test_a_gpu_is_asked_for_no_rows_for_each_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch stores 1000 rows and 100 sums of 8 columns, and not the rows of all others for each of 100 segments."""
+
+    def function(x: Tensor, offsets: Tensor) -> Tensor:
+        return torch.segment_reduce(x, "sum", offsets=offsets, unsafe=True)
+
+    x, offsets = torch.randn(1000, 8), torch.arange(101) * 10
+    of_rows, of_all = 1000 * 8, 100 * 1000 * 8
+    asked: dict[str, int] = {}
+
+    def noted(what: str, needed: int, device: torch.device) -> Any:
+        asked[device.type] = needed
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(whole_check, "memory_for", noted)
+    for device in ("cpu", "cuda"):
+        kernel = kernel_of(function, x, offsets)
+        claim = replace(kernel.first_use.claim(), device=torch.device(device))
+        with pytest.raises(whole_check._UnjudgedError):
+            whole_check._why_wrong(claim)
+    assert asked["cpu"] > 8 * of_all
+    assert 8 * of_rows < asked["cuda"] < 8 * 8 * of_rows
 
 
 def test_indices_are_drawn_that_pytorch_takes() -> None:
