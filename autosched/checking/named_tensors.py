@@ -43,9 +43,10 @@ def held_exactly(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tenso
 def read(
     access: Access, tensor: torch.Tensor, extents: Mapping[str, int], dtype: torch.dtype | None = torch.float64
 ) -> Named:
-    """The elements that `access` reads of `tensor`, held exactly, one for every value of the axes in its index.
+    """The elements that `access` reads of `tensor`, in `dtype`, one for every value of the axes in its index.
 
-    Of a tensor of that type a view where every dimension is indexed by one axis of its own, else a copy.
+    Of a tensor of that type a view where every dimension is indexed by one axis of its own, else a copy. `dtype`: as of
+    `held_exactly`.
     """
     if access.fill is not None:
         return look_up(tensor, access.index, extents, access.fill, dtype)
@@ -65,9 +66,10 @@ def look_up(
     outside: float,
     dtype: torch.dtype | None = torch.float64,
 ) -> Named:
-    """The elements of `tensor`, held exactly, at indices that are affine forms or integers in tensors.
+    """The elements of `tensor`, in `dtype`, at indices that are affine forms or integers in tensors.
 
-    `outside`: what is read beyond its bounds. Nothing but the elements is converted: tables may be large.
+    `outside`: the value beyond its bounds; `dtype`: as of `held_exactly`. Nothing but the elements is converted: tables
+    may be large.
     """
     forms = [v for i in index if isinstance(i, Affine) for v, _ in i.terms]
     axes = tuple(dict.fromkeys([*forms, *(a for i in index if isinstance(i, Named) for a in i.axes)]))

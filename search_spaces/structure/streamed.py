@@ -17,8 +17,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from search_spaces.devices.lanes import ALONG, LOAD_BYTES, STEP, run_of
 from search_spaces.errors import UnmatchedError
-from search_spaces.programs.lanes import ALONG, LOAD_BYTES, STEP, run_of
 from search_spaces.structure.contraction import Contraction, contraction
 from search_spaces.structure.operand_types import holding
 from search_spaces.structure.products import Product, factors_of, product, with_last_scales, without_scale

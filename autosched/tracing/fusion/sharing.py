@@ -25,7 +25,7 @@ from autosched.tracing.values.views import Slicing, Windows
 FitWith = Callable[..., Fit]
 
 
-def shared(stored: Mapping[Value, Strides], fit: FitWith) -> Iterator[Value]:
+def shared(stored: MutableMapping[Value, Strides], fit: FitWith) -> Iterator[Value]:
     """The values worth storing, one after the other; the caller stores each before the next one is sought."""
     sharing = _Sharing(stored, fit)
     while (value := sharing.best()) is not None:
@@ -81,7 +81,7 @@ class _Sharing:
     heap of values by their savings, largest first, with entries that are out of date.
     """
 
-    stored: Mapping[Value, Strides]
+    stored: MutableMapping[Value, Strides]
     fit: FitWith
     users: dict[Value, dict[Value, None]] = field(default_factory=dict)
     saved: dict[Value, float] = field(default_factory=dict)
@@ -162,7 +162,7 @@ class _Sharing:
 
     def _least(self, value: Value) -> float:
         """A lower bound on the cost of the value's kernel and of those that read it, once it is stored."""
-        beside = ChainMap({value: value.memory_strides}, self.stored)
+        beside = ChainMap({value: value.memory_strides}, dict(self.stored))
         return least_of_one(value, self.stored) + sum(least_of_one(user, beside) for user in self.users[value])
 
 

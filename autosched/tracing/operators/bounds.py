@@ -64,7 +64,7 @@ class Bounds:
         return random_segments.drawn(count, size, seed) // self.step * self.step
 
     def beside(self, other: Bounds) -> Bounds | None:
-        """What both are; None if there are no such bounds."""
+        """Bounds that are both; None if there are none."""
         step = math.lcm(self.step, other.step)
         return replace(self, step=step) if replace(self, step=other.step) == other else None
 

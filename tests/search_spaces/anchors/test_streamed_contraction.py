@@ -146,6 +146,7 @@ def test_floats_of_eight_bits_are_left_to_others() -> None:
     assert "streamed_contraction" not in [s.name for s in space.sketches]
 
 
+@pytest.mark.gpu
 @needs_hopper
 @every
 def test_kernels_are_right_on_a_gpu(workload: Workload) -> None:

@@ -63,7 +63,7 @@ class Operands:
 
     @staticmethod
     def none() -> Operands:
-        """Those of a kernel none of whose dots reads shared memory."""
+        """Operands of a kernel none of whose dots reads shared memory."""
         nothing = frozenset[str]()
         return Operands({}, {}, {}, {}, nothing, nothing, {}, nothing, frozenset(), {}, through_registers=False)
 

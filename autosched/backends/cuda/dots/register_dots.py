@@ -31,9 +31,9 @@ from autosched.backends.cuda.memory.moves import Move
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Digit, Layout, registers, simplified
 from search_spaces.devices.features import Features
+from search_spaces.devices.lanes import ACROSS, ALONG, LOAD_BYTES, STEP, run_of
 from search_spaces.programs.addressing import address
 from search_spaces.programs.bit_fields import BitField, field_operand, made_by
-from search_spaces.programs.lanes import ACROSS, ALONG, LOAD_BYTES, STEP, run_of
 from search_spaces.programs.statements import (
     Deinterleave,
     Dot,

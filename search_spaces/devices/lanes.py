@@ -1,6 +1,6 @@
 """Lanes that multiply what they loaded: their shares of k and of rows (PTX ISA, mma.m16n8k16).
 
-Four lanes have neighbours along k, eight are beside each other across it; an instruction sums over four positions of
+Four lanes have neighbours along k, eight lie across it; an instruction sums over four positions of
 each of the four.
 """
 
