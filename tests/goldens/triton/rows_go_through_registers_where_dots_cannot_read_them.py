@@ -55,16 +55,14 @@ def matmul_dots(out_ptr, a_ring, b_ring, full, empty, half: gl.constexpr):
         hopper.mbarrier.wait(full.index(step % 3), step // 3 & 1)
         a = a_ring.index(step % 3).slice(half * 64, 64, 1).permute((1, 0)).load(operand)
         for k_0 in range(8 - 1):
-            b = b_ring.index(step % 3).permute((1, 0))
-            acc = hopper.warpgroup_mma(a, b, acc, is_async=True)
+            acc = hopper.warpgroup_mma(a, b_ring.index(step % 3).permute((1, 0)), acc, is_async=True)
             hopper.mbarrier.wait(full.index((step + 1) % 3), (step + 1) // 3 & 1)
             next_a = a_ring.index((step + 1) % 3).slice(half * 64, 64, 1).permute((1, 0)).load(operand)
             acc, a = hopper.warpgroup_mma_wait(0, deps=(acc, a))
             hopper.mbarrier.arrive(empty.index(step % 3))
             a = next_a
             step += 1
-        b = b_ring.index(step % 3).permute((1, 0))
-        acc = hopper.warpgroup_mma(a, b, acc, is_async=True)
+        acc = hopper.warpgroup_mma(a, b_ring.index(step % 3).permute((1, 0)), acc, is_async=True)
         acc, a = hopper.warpgroup_mma_wait(0, deps=(acc, a))
         hopper.mbarrier.arrive(empty.index(step % 3))
         step += 1

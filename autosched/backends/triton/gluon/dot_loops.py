@@ -56,12 +56,14 @@ class GroupDots:
                 raise AssertionError(f"{type(s).__name__} is printed elsewhere")
 
     def _issue(self, s: Issue, block: Block) -> None:
-        fetched = self.roles.a if self.roles.a_through_registers else None
-        for load, name in self.names.items():
-            if load != fetched:
+        given = dict(self.names)
+        if self.roles.a_through_registers:
+            given[self.roles.b] = self._operand(self.roles.b, self.roles.dot)
+        else:
+            for load, name in self.names.items():
                 block.write(f"{name} = {self._operand(load, self.roles.dot)}")
         for dot in s.dots:
-            a, b = (self.names[self._load(x)] for x in self.roles.sides(dot))
+            a, b = (given[self._load(x)] for x in self.roles.sides(dot))
             acc = self.sums[dot.dst.name]
             start = ["use_acc=False"] if dot.dst.name in s.anew else []
             block.write(call("hopper.warpgroup_mma", a, b, acc, *start, "is_async=True", before=f"{acc} = "))
