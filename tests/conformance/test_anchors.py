@@ -12,7 +12,6 @@ import torch
 
 import search_spaces
 from autosched.backends import for_target
-from autosched.backends.cuda.limits import CudaLimits
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.resources import why_too_large
@@ -21,7 +20,7 @@ from autosched.checking.correctness import Expectation, error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
 from autosched.machine.element_types import torch_dtype
-from best_spaces import build
+from best_spaces import build, streamed
 from chained_workloads import Scores, adapter, attention
 from convolutions import convolution
 from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
@@ -98,12 +97,7 @@ def spaces() -> list[tuple[str, SearchSpace]]:
     given = {name: WORKLOADS if t.kind == "cpu" else (*WORKLOADS, *GPU_WORKLOADS) for name, t in TARGETS.items()}
     found = [(name, build(w, TARGETS[name])) for name, known in given.items() for w in known if computable(w, name)]
     # What CUDA C++ alone has.
-    return [*found, *((name, streamed_space(name)) for name in ("a100", "h200"))]
-
-
-def streamed_space(target: str) -> SearchSpace:
-    product = ops.matmul(5, 70, 320, dtype="float16", layout="nt", epilogue="bias_gelu")
-    return search_spaces.build(product, TARGETS[target], {"cuda": CudaLimits()}).restricted("streamed_contraction")
+    return [*found, *((name, streamed(TARGETS[name])) for name in ("a100", "h200"))]
 
 
 def computable(workload: Workload, target: str) -> bool:

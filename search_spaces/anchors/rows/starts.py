@@ -30,6 +30,8 @@ _ACROSS, _SCANNED = (32, 32, 16, 16), (128, 128, 128, 64)
 _STAGES_SCANNED = 3
 # (columns, vectors, bytes of prefetching, online) on a CPU, if rows lie across memory.
 _ON_CPU = ((4, 4, 0, False), (8, 4, 1024, False), (1, 1, 4096, False), (4, 4, 0, True))
+# Programs that share a segment at least where any do, if data cuts segments: the longest may have most of all rows.
+_OF_LONGEST = 16
 # Bytes of a running value, and a program's share of a CPU's first-level cache for them.
 _RUNNING_BYTES, _PART_OF_L1 = 4, 2
 
@@ -60,6 +62,8 @@ def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iter
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
         split = programs * reduced.target.num_sms / (outer * height[0]) if programs else 1
+        if programs and any(s.cut for s in structure.folds):
+            split = max(split, _OF_LONGEST)
         if split < most:
             continue
         # By point, one more exponential is computed for every rescaled element.

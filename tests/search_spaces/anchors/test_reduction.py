@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import best_spaces
+from autosched.checking.correctness import error_ratio, expect
+from autosched.checking.random_inputs import random_inputs
 from row_kinds import KINDS, first_start, kind_of, of_kind
 from scanned_workloads import recurrence
+from scheduled_tensors import interpreted
 from search_spaces import Schedule, ops, target_named
 from search_spaces.anchors.thread_tiles import most_elements, thread_tiles
 from search_spaces.devices.target import cpu
@@ -102,3 +106,16 @@ def test_tiles_to_start_from_follow_the_device() -> None:
 def test_every_kind_has_a_start(kind: str) -> None:
     few = best_spaces.build(ops.softmax(8, 8192, dtype="bfloat16"), H200)
     assert few.why_illegal(first_start(few, kind)) is None
+
+
+@pytest.mark.parametrize("offsets", [[0, 0, 700, 700], [3, 10, 690, 700]], ids=["one hot", "one long"])
+def test_segments_have_starts_in_which_programs_share_the_longest(offsets: list[int]) -> None:
+    workload = ops.segment_sum(700, 40, 3, "float16")
+    x, ends = random_inputs(workload, seed=1)
+    ends.copy_(torch.tensor(offsets))
+    (expected,) = expect(workload, [x, ends])
+    shared = [s for s in best_spaces.build(workload, target_named("h200")).seeds() if s.knobs.integer("split") >= 16]
+    assert shared
+    for schedule in shared[:2]:
+        (made,) = interpreted(workload, schedule.program, [x.double(), ends])
+        assert error_ratio(torch.from_numpy(np.ascontiguousarray(made)), expected) <= 1, schedule.one_line

@@ -66,7 +66,8 @@ NAMES = [name for module in MODULES.values() for name in module.NAMES]
 @cache
 def spaces() -> tuple[SearchSpace, ...]:
     shared = (best_spaces.build(w, t) for t in TARGETS for w in WORKLOADS)
-    return (*shared, *(best_spaces.build(w, TARGETS[0]) for w in BESIDE))
+    beside = (best_spaces.build(w, TARGETS[0]) for w in BESIDE)
+    return (*shared, *beside, best_spaces.streamed(TARGETS[0]))
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -197,7 +197,8 @@ class TestText:
     def test_the_schedule_and_the_program_stand_on_top(self) -> None:
         found = program_of(ops.softmax(8, 64), "resident")
         text = BACKEND.render(found, "rows=8x1", A100)
-        assert text.startswith("// rows=8x1\n//\n// kernel max_sum_8: grid")
+        tensors = "// in0: (8, 64) float32\n// out0: (8, 64) float32\n//\n"
+        assert text.startswith(f"// rows=8x1\n//\n{tensors}// kernel max_sum_8: grid")
         assert text == BACKEND.render(found, "rows=8x1", A100)
 
     @pytest.mark.parametrize(("columns", "count"), [(64, 4), (66, 2), (67, 1)])
