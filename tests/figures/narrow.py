@@ -193,7 +193,7 @@ def measured(kind: Kind, shape: tuple[int, int, int], given: argparse.Namespace,
 
 
 def disagreeing(results: Mapping[str, Tensor]) -> Iterator[str]:
-    """What computed something else than ours, of those that have its operands."""
+    """A line for each that has the operands of ours and another result."""
     if "ours" not in results:
         return
     ours = results["ours"].double().flatten()

@@ -114,7 +114,7 @@ class _Needs:
 
     @property
     def shared_bytes(self) -> int:
-        """What the statements outside of loops take."""
+        """Shared memory of the statements outside of loops."""
         self._body([s for s in self.printer.kernel.body if not isinstance(s, For)])
         return self._shared.bytes
 

@@ -137,7 +137,7 @@ def _of_loop(kernel: Kernel, loop: For, sums: tuple[Tile, ...]) -> ProductParts:
 def _beside(
     kernel: Kernel, rest: Sequence[Statement], dots: Sequence[Dot]
 ) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
-    """What an iteration computes besides its dots: what may precede them all, and what follows on them."""
+    """The statements of an iteration besides its dots: those that may precede them all, and those that follow."""
     summed = {d.dst.name for d in dots}
     filled = [s for s in rest if isinstance(s, Fill) and s.dst.name in summed and s.value == 0]
     late, scaling, promotion = set(summed), list[Statement](), list[Statement]()

@@ -129,7 +129,7 @@ class RegisterDots:
         self._unprinted = {*self._loads, *made, *parts}
 
     def _operand(self, name: str) -> _Operand:
-        """What an operand is made of."""
+        """The load of an operand, and its part of the words."""
         loads = {s.dst.name: s for s in self._body if isinstance(s, Load)}
         parts = {t.name: (s, n) for s in self._body if isinstance(s, Deinterleave) for n, t in enumerate(s.dst)}
         if name in loads:

@@ -233,7 +233,7 @@ class _Printer:
 
     @property
     def _computing(self) -> Kernel:
-        """What a group computes in its loop, as a kernel."""
+        """The work of a group in its loop, as a kernel."""
         fills = (Fill(t, 0.0) for t in self._roles.accumulators)
         return replace(self._roles.finishing, body=(*fills, self._roles.stepping))
 

@@ -32,7 +32,9 @@ from search_spaces import target_named
 from search_spaces.workloads.exponents import exponents_of
 from untuned import untuned_kernels
 
-_SCALED_MM = pytest.mark.skipif(not hasattr(F, "scaled_mm"), reason="not in every PyTorch that is supported")
+_SCALED_MM = pytest.mark.skipif(
+    not hasattr(F, "scaled_mm"), reason="PyTorch 2.9, which is supported, lacks F.scaled_mm"
+)
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 TRITON, H100 = TritonBackend(), target_named("h100")
 ROWS, COLUMNS, DEPTH = 128, 256, 256

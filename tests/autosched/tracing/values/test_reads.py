@@ -1,4 +1,4 @@
-"""What kernels read of tensors at indices that are data, and by which tensors."""
+"""Reads of tensors at indices that are data: the elements, and the tensors that say which."""
 
 from __future__ import annotations
 
