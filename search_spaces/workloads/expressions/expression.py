@@ -72,6 +72,12 @@ class Gather:
     def __post_init__(self) -> None:
         _measure(self, self.looked_up)
 
+    def __hash__(self) -> int:
+        return _hashed(self, (self.tensor, self.index))
+
+    def __reduce__(self) -> tuple[type[Gather], tuple[Any, ...]]:
+        return Gather, (self.tensor, self.index)
+
     @property
     def looked_up(self) -> tuple[Expression, ...]:
         """The indices that are data."""
@@ -102,6 +108,12 @@ class Segment:
             case Integer(value):
                 object.__setattr__(self, "position", Affine(offset=value))
         _measure(self, self.looked_up)
+
+    def __hash__(self) -> int:
+        return _hashed(self, (self.tensor, self.position, self.size))
+
+    def __reduce__(self) -> tuple[type[Segment], tuple[Any, ...]]:
+        return Segment, (self.tensor, self.position, self.size)
 
     @property
     def looked_up(self) -> tuple[Expression, ...]:
@@ -154,7 +166,7 @@ class Apply:
     """A pointwise operator of `OPERATORS` applied to expressions.
 
     `parts`: number of expressions that `walk` finds in it, repeated ones counted again; `depth`: the deepest nesting;
-    `known`: results that `walking` caches for it, by name.
+    `known`: its hash, and results that `walking` caches for it, by name.
     """
 
     operator: str
@@ -171,11 +183,28 @@ class Apply:
             raise InputError(f"{self.operator} takes {arity} arguments, got {len(self.arguments)}")
         _measure(self, self.arguments)
 
+    def __hash__(self) -> int:
+        return _hashed(self, (self.operator, self.arguments))
+
+    def __reduce__(self) -> tuple[type[Apply], tuple[Any, ...]]:
+        return Apply, (self.operator, self.arguments)
+
 
 def _measure(made: Compound, within: tuple[Expression, ...]) -> None:
     object.__setattr__(made, "parts", 1 + sum(map(parts, within)))
     object.__setattr__(made, "depth", 1 + max(map(depth, within), default=0))
     object.__setattr__(made, "known", {})
+
+
+def _hashed(made: Compound, fields: tuple[Any, ...]) -> int:
+    """The hash of the fields, computed once: else that of every expression walks through all within it.
+
+    Hashes of strings differ between processes, so pickles are without it.
+    """
+    known: int | None = made.known.get("hash")
+    if known is None:
+        known = made.known["hash"] = hash(fields)
+    return known
 
 
 # Reads of a place that data determines.

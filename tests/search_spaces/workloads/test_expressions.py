@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,6 +33,7 @@ from search_spaces.workloads.expressions.expression import (
     Gather,
     Literal,
     Position,
+    Segment,
     add,
     call,
     mul,
@@ -217,6 +219,20 @@ def test_a_wrong_element_is_found(workload: Workload) -> None:
     wrong = right.clone().reshape(-1)
     wrong[at] = wrong[at] == 0 if right.dtype == torch.bool else wrong[at] + 1
     assert error_ratio(right, expectation) <= 1 < error_ratio(wrong.reshape(right.shape), expectation)
+
+
+def test_an_expression_is_hashed_once_in_every_process() -> None:
+    """Of 2^64 parts; what another process made of its strings is of no use here."""
+    i = axis_index("i")
+    nested: Expression = Access("x", (i,))
+    for _ in range(64):
+        nested = add(nested, nested)
+    assert hash(nested) == hash(add(*nested.arguments))
+    for made in (add(Literal(1.0), Access("x", (i,))), Gather("x", (i, Position(i))), Segment("ends", i, 4)):
+        assert hash(made) == made.known["hash"]
+        copied = pickle.loads(pickle.dumps(made))
+        assert copied == made
+        assert "hash" not in copied.known
 
 
 def test_every_operator_is_in_a_workload_here_or_as_old_as_the_activations() -> None:
