@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 # New objects between two collections of garbage: Python's default, 700, takes a tenth of the time of tests that trace.
-_OBJECTS_PER_COLLECTION = 10_000
+_OBJECTS_PER_COLLECTION = 50_000
 
 
 def pytest_collection_finish() -> None:

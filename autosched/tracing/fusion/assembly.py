@@ -224,26 +224,31 @@ def _with_common_names(
     names |= {s.name: f"s{n}" for n, s in enumerate(stages)}
     names |= {name: f"out{n}" if len(outputs) > 1 else "out" for n, name in enumerate(outputs)}
 
+    def scan(given: Scan | None) -> Scan | None:
+        return given and replace(given, members=tuple(map(names.__getitem__, given.members)))
+
+    return {
+        s.name: replace(s, name=names[s.name], expression=_with_names(s.expression, names), scan=scan(s.scan))
+        for s in stages
+    }
+
+
+def _with_names(expression: Expression, names: Mapping[str, str]) -> Expression:
     def change(e: Expression) -> Expression | None:
         match e:
             case Access(tensor):
                 return replace(e, tensor=names[tensor])
             case Gather(tensor, index):
-                renamed = (i if isinstance(i, Affine) else rewritten(i, change) for i in index)
-                return Gather(names[tensor], tuple(renamed))
+                return Gather(
+                    names[tensor], tuple(i if isinstance(i, Affine) else _with_names(i, names) for i in index)
+                )
             case Segment(tensor, position, size):
-                renamed_position = position if isinstance(position, Affine) else rewritten(position, change)
-                return Segment(names[tensor], renamed_position, size)
+                renamed = position if isinstance(position, Affine) else _with_names(position, names)
+                return Segment(names[tensor], renamed, size)
             case _:
                 return None
 
-    def scan(given: Scan | None) -> Scan | None:
-        return given and replace(given, members=tuple(map(names.__getitem__, given.members)))
-
-    return {
-        s.name: replace(s, name=names[s.name], expression=rewritten(s.expression, change), scan=scan(s.scan))
-        for s in stages
-    }
+    return rewritten(expression, change)
 
 
 def _read_once(

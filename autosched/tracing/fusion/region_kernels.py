@@ -129,7 +129,9 @@ def _made(region: Region, stored: Mapping[Value, Strides], fusing: FusionLimits)
     try:
         return assemble(values, {v: stored[v] for v in rest if v in stored}, values[0].name, fusing)
     except NotOneKernelError as error:
-        return error
+        # Kept with the traced function: its frames would keep all that was computed on the way.
+        error.__cause__ = error.__context__ = None
+        return error.with_traceback(None)
 
 
 def _starts(region: Region, first: Region) -> Iterable[tuple[tuple[int, int], tuple[int, int]]]:

@@ -159,12 +159,16 @@ def _slices(members: Sequence[Value], inside: Container[Value], stored: Mapping[
     dims: dict[Value, set[tuple[tuple[int, ...], int, int]]] = {}
     for part in found.values():
         dims.setdefault(part.whole, set()).add((part.shape, part.dim, part.stride))
+    return {
+        m: part for m, part in found.items() if len(dims[part.whole]) == 1 and _is_sliced(part.whole, readers, found)
+    }
 
-    def is_sliced(whole: Value) -> bool:
-        # One without readers is what the kernel stores, whole.
-        return whole in readers and all(r in found or (_is_reordered(r) and is_sliced(r)) for r in readers[whole])
 
-    return {m: part for m, part in found.items() if len(dims[part.whole]) == 1 and is_sliced(part.whole)}
+def _is_sliced(whole: Value, readers: Mapping[Value, Sequence[Value]], found: Container[Value]) -> bool:
+    # One without readers is what the kernel stores, whole.
+    return whole in readers and all(
+        r in found or (_is_reordered(r) and _is_sliced(r, readers, found)) for r in readers[whole]
+    )
 
 
 def _slice(member: Value, inside: Container[Value], stored: Mapping[Value, Strides]) -> _Slice | None:

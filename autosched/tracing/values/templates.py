@@ -59,7 +59,7 @@ def filled(expression: Expression, elements: Sequence[Expression]) -> Expression
             case Apply("to_integer", (Access(number, ()),)) if is_integral(elements[int(number)]):
                 return elements[int(number)]
             case Apply("add" | "pow" | "tanh" as operator, arguments) if any(isinstance(a, Access) for a in arguments):
-                return simplified(Apply(operator, tuple(rewritten(a, change) for a in arguments)))
+                return simplified(Apply(operator, tuple(filled(a, elements) for a in arguments)))
             case _:
                 return None
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from search_spaces.workloads.canonical.argument_order import ArgumentOrder, constant_text, digest
 from search_spaces.workloads.canonical.axis_merging import mergeable
@@ -126,13 +126,29 @@ class _Ordered:
         return tuple(self.extents[v] for v in self.places if v in dict(form.terms))
 
 
+def _address(inputs: Mapping[str, Tensor], laid_out: Mapping[str, tuple[int, ...]], access: Access) -> Affine:
+    """The address of an access, in elements from the first one of the tensor; of a stage as it is laid out."""
+    strides = _strides(inputs, laid_out, access.tensor)
+    terms = ((v, c * s) for i, s in zip(access.index, strides, strict=True) for v, c in i.terms)
+    offset = sum(i.offset * s for i, s in zip(access.index, strides, strict=True))
+    return Affine.of(*terms, offset=offset)
+
+
+def _strides(inputs: Mapping[str, Tensor], laid_out: Mapping[str, tuple[int, ...]], tensor: str) -> tuple[int, ...]:
+    if tensor not in inputs:
+        return laid_out[tensor]
+    table = inputs[tensor]
+    # The stride of a dimension of size 1 means nothing, and yet a read outside may be indexed there.
+    return tuple(s if n > 1 else 0 for n, s in zip(table.shape, table.effective_strides, strict=True))
+
+
 @dataclass
 class _Form:
     """The form under construction.
 
     `read`: the inputs in their order, and their shapes there. `kinds`: kinds of the stages' folds. `loop`: the extents
     of the first reduction's own axes, or of the output's. `laid_out`: of every stage visited, the last one first, the
-    stride of each of its dimensions, as if all were in memory.
+    stride of each of its dimensions, as if all were in memory; one dictionary, which `arguments` reads, too.
     """
 
     inputs: Mapping[str, Tensor]
@@ -144,7 +160,8 @@ class _Form:
 
     @cached_property
     def arguments(self) -> ArgumentOrder:
-        return ArgumentOrder(self.inputs, self.stages, self._address)
+        # Of what it needs alone: a method would make a cycle, and what the form holds garbage to be collected.
+        return ArgumentOrder(self.inputs, self.stages, partial(_address, self.inputs, self.laid_out))
 
     def of(self, outputs: Mapping[str, tuple[int, ...]]) -> list[_Data]:
         """Every stage that the outputs need, these last, in the opposite order; `outputs` have their strides."""
@@ -202,7 +219,9 @@ class _Form:
             *before,
             *(a.tensor for e in in_order.values() for a in distinct_accesses(e) if a.tensor in self.laid_out),
         ]
-        self.laid_out = {name: self.laid_out[name] for name in dict.fromkeys(met)}
+        laid_out = {name: self.laid_out[name] for name in dict.fromkeys(met)}
+        self.laid_out.clear()
+        self.laid_out.update(laid_out)
         return _Ordered(stage, in_order[stage.name], axes, extents, self._strides_along(stage))
 
     def _strides_along(self, stage: Stage) -> dict[str, int]:
@@ -262,18 +281,10 @@ class _Form:
         return len(self.laid_out) - 1 - list(self.laid_out).index(name)
 
     def _address(self, access: Access) -> Affine:
-        """The address of an access, in elements from the first one of the tensor."""
-        strides = self._strides(access.tensor)
-        terms = ((v, c * s) for i, s in zip(access.index, strides, strict=True) for v, c in i.terms)
-        offset = sum(i.offset * s for i, s in zip(access.index, strides, strict=True))
-        return Affine.of(*terms, offset=offset)
+        return _address(self.inputs, self.laid_out, access)
 
     def _strides(self, tensor: str) -> tuple[int, ...]:
-        if tensor not in self.inputs:
-            return self.laid_out[tensor]
-        table = self.inputs[tensor]
-        # The stride of a dimension of size 1 means nothing, and yet a read outside may be indexed there.
-        return tuple(s if n > 1 else 0 for n, s in zip(table.shape, table.effective_strides, strict=True))
+        return _strides(self.inputs, self.laid_out, tensor)
 
     def _walk(self, access: Access) -> dict[str, int]:
         return dict(self._address(access).terms)

@@ -33,17 +33,16 @@ _FALSE, _TRUE = Literal(0.0), Literal(1.0)
 
 def with_constants_computed(expression: Expression) -> Expression:
     """The expression for readers; a shared part is visited once."""
-    known: dict[int, Expression] = {}
+    return _computed(expression, {})
 
-    def computed(e: Expression) -> Expression:
-        if not isinstance(e, Apply):
-            return e
-        made = known.get(id(e))
-        if made is None:
-            made = known[id(e)] = _shortened(e.operator, tuple(map(computed, e.arguments)))
-        return made
 
-    return computed(expression)
+def _computed(e: Expression, known: dict[int, Expression]) -> Expression:
+    if not isinstance(e, Apply):
+        return e
+    made = known.get(id(e))
+    if made is None:
+        made = known[id(e)] = _shortened(e.operator, tuple([_computed(a, known) for a in e.arguments]))
+    return made
 
 
 def _shortened(name: str, arguments: tuple[Expression, ...]) -> Expression:

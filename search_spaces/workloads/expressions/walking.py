@@ -47,9 +47,10 @@ def distinct(expression: Expression) -> tuple[Expression, ...]:
                 rest += reversed(here.arguments)
             elif isinstance(here, LookUp):
                 rest += reversed(here.looked_up)
-        expression.known["distinct"] = tuple(found.values())
-    parts: tuple[Expression, ...] = expression.known["distinct"]
-    return parts
+        # Without itself, which would be a cycle.
+        expression.known["distinct"] = tuple(found.values())[1:]
+    within: tuple[Expression, ...] = expression.known["distinct"]
+    return expression, *within
 
 
 def inlined_depth(expression: Expression, below: Mapping[str, int]) -> int:
@@ -137,24 +138,27 @@ def rewritten(expression: Expression, change: Callable[[Expression], Expression 
 
     A shared part is visited once.
     """
-    known: dict[int, Expression] = {}
+    return _rewritten(expression, change, {})
 
-    def visited(e: Expression) -> Expression:
-        made = known.get(id(e)) or change(e)
-        if made is None:
-            made = e
-            if isinstance(e, Apply):
-                within = tuple(map(visited, e.arguments))
-                # An unchanged part stays the same object, with its cached results.
-                made = e if all(map(operator.is_, within, e.arguments)) else Apply(e.operator, within)
-            elif isinstance(e, Gather):
-                made = Gather(e.tensor, tuple(i if isinstance(i, Affine) else visited(i) for i in e.index))
-            elif isinstance(e, Segment) and not isinstance(e.position, Affine):
-                made = Segment(e.tensor, visited(e.position), e.size)
-        known[id(e)] = made
-        return made
 
-    return visited(expression)
+def _rewritten(
+    e: Expression, change: Callable[[Expression], Expression | None], known: dict[int, Expression]
+) -> Expression:
+    # A function within the one above that calls itself would be a cycle, and what it holds garbage to be collected.
+    made = known.get(id(e)) or change(e)
+    if made is None:
+        made = e
+        if isinstance(e, Apply):
+            within = tuple([_rewritten(a, change, known) for a in e.arguments])
+            # An unchanged part stays the same object, with its cached results.
+            made = e if all(map(operator.is_, within, e.arguments)) else Apply(e.operator, within)
+        elif isinstance(e, Gather):
+            index = tuple([i if isinstance(i, Affine) else _rewritten(i, change, known) for i in e.index])
+            made = Gather(e.tensor, index)
+        elif isinstance(e, Segment) and not isinstance(e.position, Affine):
+            made = Segment(e.tensor, _rewritten(e.position, change, known), e.size)
+    known[id(e)] = made
+    return made
 
 
 def reindexed(expression: Expression, form: Callable[[Affine], Affine]) -> Expression:
