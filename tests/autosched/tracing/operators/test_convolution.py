@@ -237,7 +237,7 @@ def test_what_follows_a_convolution_is_looked_at_once() -> None:
         made = F.conv2d(x, w)
         for _ in range(24):
             made = made * made.sigmoid()
-        for _ in range(400):
+        for _ in range(150):
             made = made + 1.5
         return made
 

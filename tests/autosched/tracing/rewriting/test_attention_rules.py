@@ -87,7 +87,8 @@ def check(rule: str, kind: Callable[[], nn.Module], dtype: torch.dtype) -> None:
         assert cuts
         exact = copy.deepcopy(model).double()
         (usual,) = errors(model, exact, x)
-        for cut in cuts:
+        # Between the fastest and the slowest are combinations with other rules; random functions have all of theirs.
+        for cut in (cuts[0], *cuts[1:][-1:]):
             (found,) = errors(computed(cut), exact, x)
             assert found <= 1.5 * usual, cut.rewrites
 

@@ -101,7 +101,8 @@ def test_workloads_of_all_cuts_compute_the_function() -> None:
                 torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("seed", [3, 7])
+# Each with rules that the others have not.
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_kernels_of_rewritten_random_functions_are_right(seed: int) -> None:
     made, target = shared_operands(seed), devices.cpu_target()
     right = made.function(made.x)
