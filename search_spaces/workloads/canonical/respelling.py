@@ -178,20 +178,20 @@ def _table(gather: Gather) -> list[tuple[Affine | Expression, Affine, Affine]]:
 def _in_order(lines: Mapping[str, Line]) -> list[Line]:
     """The lines, each after those that it reads, and those of one scan one after the other."""
     done: dict[str, None] = {}
-
-    def visit(name: str) -> None:
-        if name in done:
-            return
-        group = _scanned_together(name, lines)
-        for member in group:
-            for access in distinct_accesses(lines[member].expression):
-                if access.tensor in lines:
-                    visit(access.tensor)
-        done.update(dict.fromkeys(group))
-
     for name in lines:
-        visit(name)
+        _visit(name, lines, done)
     return [lines[name] for name in done]
+
+
+def _visit(name: str, lines: Mapping[str, Line], done: dict[str, None]) -> None:
+    if name in done:
+        return
+    group = _scanned_together(name, lines)
+    for member in group:
+        for access in distinct_accesses(lines[member].expression):
+            if access.tensor in lines:
+                _visit(access.tensor, lines, done)
+    done.update(dict.fromkeys(group))
 
 
 def _scanned_together(name: str, lines: Mapping[str, Line]) -> tuple[str, ...]:

@@ -55,22 +55,21 @@ def distinct(expression: Expression) -> tuple[Expression, ...]:
 
 def inlined_depth(expression: Expression, below: Mapping[str, int]) -> int:
     """Depth of nesting; an element read of a tensor has the depth given in `below`, if any."""
-    known: dict[int, int] = {}
+    return _measured(expression, below, {})
 
-    def measured(e: Expression) -> int:
-        if id(e) not in known:
-            match e:
-                case Access(tensor):
-                    known[id(e)] = max(1, below.get(tensor, 0))
-                case Apply(_, within):
-                    known[id(e)] = 1 + max(map(measured, within))
-                case Gather() | Segment():
-                    known[id(e)] = 1 + max(map(measured, e.looked_up), default=0)
-                case _:
-                    known[id(e)] = 1
-        return known[id(e)]
 
-    return measured(expression)
+def _measured(e: Expression, below: Mapping[str, int], known: dict[int, int]) -> int:
+    if id(e) not in known:
+        match e:
+            case Access(tensor):
+                known[id(e)] = max(1, below.get(tensor, 0))
+            case Apply(_, within):
+                known[id(e)] = 1 + max(_measured(x, below, known) for x in within)
+            case Gather() | Segment():
+                known[id(e)] = 1 + max((_measured(x, below, known) for x in e.looked_up), default=0)
+            case _:
+                known[id(e)] = 1
+    return known[id(e)]
 
 
 def accesses(expression: Expression) -> tuple[Access, ...]:
@@ -171,7 +170,7 @@ def reindexed(expression: Expression, form: Callable[[Affine], Affine]) -> Expre
             case Position(index):
                 return Position(form(index))
             case Gather(tensor, mixed):
-                at = (form(i) if isinstance(i, Affine) else rewritten(i, change) for i in mixed)
+                at = (form(i) if isinstance(i, Affine) else reindexed(i, form) for i in mixed)
                 return Gather(tensor, tuple(at))
             case Segment(tensor, Affine() as position, size):
                 return Segment(tensor, form(position), size)
