@@ -74,8 +74,8 @@ def with_inputs_named(workload: Workload, names: Mapping[str, str]) -> Workload:
             case Access(tensor) if tensor in names:
                 return replace(e, tensor=names[tensor])
             case Gather(tensor, index):
-                at = (i if isinstance(i, Affine) else rewritten(i, change) for i in index)
-                return Gather(names.get(tensor, tensor), tuple(at))
+                mixed = (i if isinstance(i, Affine) else rewritten(i, change) for i in index)
+                return Gather(names.get(tensor, tensor), tuple(mixed))
             case Segment(tensor, position, size):
                 at = position if isinstance(position, Affine) else rewritten(position, change)
                 return Segment(names.get(tensor, tensor), at, size)
