@@ -11,7 +11,7 @@ and as much memory; for that the product is one of tensors, with descriptors, ro
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.anchors.contractions.dot_knobs import TILES
@@ -24,6 +24,7 @@ from search_spaces.programs.tile_program import Buffer, Kernel, Launch
 from search_spaces.programs.tiles import Flat, Slice, Tile
 from search_spaces.schedules.knobs import padded
 from search_spaces.structure.contraction import Contraction, accumulator_dtype, contraction_as_named
+from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.structure.operand_types import is_computed
 from search_spaces.structure.stages import with_inputs_named
 from search_spaces.workloads.dtypes import dtype
@@ -37,9 +38,8 @@ from search_spaces.workloads.workload import Axis, Stage, Tensor, Workload
 # Rows and columns of a program's part, as of other copies: whole lines of the caches.
 _TILE = (16, 256)
 _WARPS = 4
-# Elements for each that is read, at most: those that share a byte. Of more, as of the taps of windows and of outer
-# products, memory would take longer than computing them again.
-_MOST_GROWTH = 8
+# Numbers that share a byte, at most: of outer products memory would take longer than computing them again.
+_MOST_OF_ONE = 8
 
 
 @dataclass(frozen=True)
@@ -63,26 +63,28 @@ class StoredOperand:
         Values that share an element, as of four bits, are computed of one load of it, and interleaved.
         """
         place, grid, stored = dict[str, Slice](), list[GridAxis](), list[Slice]()
-        *outer, row, column = self._dimensions
+        dimensions = self._dimensions
+        outer, tiled = dimensions[:-2], dimensions[-2:]
         for axes in outer:
             place |= {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in axes}
             grid += [GridAxis(f"{x.name}.0", x.extent) for x in axes]
             stored.append(Slice(Affine.of(*((f"{x}.0", step) for x, step in _radix(axes).items()))))
-        sharing = self._sharing(row, column)
-        for axes, longest in zip((row, column), _TILE, strict=True):
+        sharing = self._sharing(tiled)
+        for axes, longest in zip(tiled, _TILE[-len(tiled) :], strict=True):
             name, size = axes[-1].name, math.prod(x.extent for x in axes)
             tile, together = min(padded(size), longest), axes[-1].extent if axes[-1] == sharing else 1
             begin = start_of((f"{name}.0", tile // together))
             place |= _digits(axes[:-1] if axes[-1] == sharing else axes, Slice(begin, tile // together, name))
             grid.append(GridAxis(f"{name}.0", -(-size // tile)))
             stored.append(Slice(begin * together, tile, name))
+        place |= {x: Slice(start_of()) for x in variables(self.operand) if x not in place}
         emitter = Emitter(place, {t.name: t.dtype for t in self.workload.inputs}, Names(), short=True)
         made = self._interleaved(emitter, sharing) if sharing else emitter.tile(self.operand, "stored")
         body = (*emitter.body, Store(self.made.name, tuple(stored), made.name))
         name = f"{self.workload.name}_{self.made.name}"
         return Kernel(name, Grid(tuple(grid)), body, Launch(num_warps=_WARPS), auxiliary=True)
 
-    def _sharing(self, *dimensions: Sequence[Axis]) -> Axis | None:
+    def _sharing(self, dimensions: Iterable[Sequence[Axis]]) -> Axis | None:
         """The innermost axis of one of these dimensions along which every element that is read stays the same."""
         moving = {x for a in accesses(self.operand) for x in variables(a)}
         inner = (axes[-1] for axes in dimensions if len(axes) > 1)
@@ -147,8 +149,12 @@ def with_stored_operands(workload: Workload) -> tuple[Workload, tuple[StoredOper
     names = Names({t.name for t in form.workload.inputs} | {s.name for s in form.workload.stages})
     operands = {e: _layout(form, e) for e in _computed_often(form)}
     if not operands:
-        raise UnmatchedError("none of its operands is computed by several tiles, and for each element of a few")
-    made = {e: _made(form, axes, names.fresh(f"{accesses(e)[0].tensor}_stored")) for e, axes in operands.items()}
+        raise UnmatchedError(
+            "none of its operands is computed by several tiles, of tensors with about as many elements"
+        )
+    made = {
+        e: _made(form, axes, names.fresh(f"{_largest(form, e).tensor.name}_stored")) for e, axes in operands.items()
+    }
     reads = {e: Access(made[e].name, tuple(axis_index(x.name) for x in axes)) for e, axes in operands.items()}
     changed = _respelled(_changed(form, reads, tuple(made.values())))
     spelled = {t.name: t for t in changed.inputs}
@@ -160,23 +166,32 @@ def with_stored_operands(workload: Workload) -> tuple[Workload, tuple[StoredOper
 
 def _computed_often(form: Contraction) -> Iterator[Expression]:
     """The computed operands that several of the longest tiles of the other side read, of few elements."""
-    sizes = {t.name: t.elements for t in form.workload.inputs}
     for side, others in zip(form.operands, (form.columns, form.rows), strict=True):
-        for e in filter(is_computed, side):
-            read = {a.tensor for a in accesses(e)}
-            elements = math.prod(form.extents[x] for x in variables(e))
-            few = elements <= _MOST_GROWTH * max((sizes[x] for x in read), default=0)
-            looked_up = any(isinstance(part, LookUp) for part in distinct(e))
-            if few and not looked_up and math.prod(x.extent for x in others) > TILES[-1]:
-                yield e
+        if math.prod(x.extent for x in others) > TILES[-1]:
+            yield from (e for e in side if is_computed(e) and _is_compact(form, e))
+
+
+def _is_compact(form: Contraction, operand: Expression) -> bool:
+    """True if an operand has few elements for each of its largest tensor, and none is of several, as of taps."""
+    if any(isinstance(part, LookUp) for part in distinct(operand)) or not accesses(operand):
+        return False
+    largest = _largest(form, operand)
+    own, every = (math.prod(form.extents[x] for x in variables(e)) for e in (largest.access, operand))
+    return own <= largest.tensor.elements and 1 < every <= _MOST_OF_ONE * own
+
+
+def _largest(form: Contraction, operand: Expression) -> OperandMap:
+    """The map of the largest tensor that an operand reads."""
+    return max(map(form.map_of, distinct_accesses(operand)), key=lambda x: x.tensor.elements)
 
 
 def _layout(form: Contraction, operand: Expression) -> tuple[Axis, ...]:
     """The axes of an operand in the order of its largest tensor's memory; one that this lacks follows its class."""
-    largest = max((form.map_of(a) for a in accesses(operand)), key=lambda x: x.tensor.elements)
-    steps = {x: largest.between(x.name) for x in (*form.axes, *form.reduced) if x.name in variables(operand)}
-    ordered = sorted((x for x in steps if steps[x]), key=lambda x: -abs(steps[x]))
-    for axis in (x for x in steps if not steps[x]):
+    largest, known = _largest(form, operand), variables(operand)
+    axes = [x for x in (*form.axes, *form.reduced) if x.name in known and x.extent > 1]
+    steps = {x: largest.between(x.name) for x in axes}
+    ordered = sorted((x for x in axes if steps[x]), key=lambda x: -abs(steps[x]))
+    for axis in (x for x in axes if not steps[x]):
         alike = [n for n, x in enumerate(ordered, 1) if _are_of_one_class(form, x, axis)]
         ordered.insert(alike[-1] if alike else 0, axis)
     return tuple(ordered)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -27,6 +29,7 @@ from search_spaces.programs.tile_program import Buffer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.expressions.walking import rewritten
 
 H200 = target_named("h200")
 
@@ -51,6 +54,16 @@ def columns_scaled() -> Workload:
     return Workload("columns_scaled", inputs, stages)
 
 
+def rectified(workload: Workload, tensor: str) -> Workload:
+    """The workload with the largest of 0 and every element of an input in its place."""
+
+    def change(e: ex.Expression) -> ex.Expression | None:
+        return ex.call("maximum", e, ex.Literal(0.0)) if isinstance(e, Access) and e.tensor == tensor else None
+
+    stages = (replace(s, expression=rewritten(s.expression, change)) for s in workload.stages)
+    return replace(workload, stages=tuple(stages), arguments=())
+
+
 # Workloads, and the shape and type of the workspaces.
 STORED = {
     "int4": (narrow("int4", group=16), [((40, 96), "bfloat16")]),
@@ -60,6 +73,10 @@ STORED = {
     "int8, a batch": (narrow("int8", group=32, batch=2, epilogue="bias_relu"), [((2, 40, 96), "bfloat16")]),
     "exponents": (narrow("float8_e4m3fn", group=32, scale_dtype="float8_e8m0fnu"), [((40, 96), "bfloat16")]),
     "scales of columns": (columns_scaled(), [((40, 96), "bfloat16")]),
+    "pixels of one window": (
+        rectified(convolution((18, 20), (2, 2), 8, 260, stride=2), "x"),
+        [((9, 2, 10, 16), "float16")],
+    ),
     "two products, uneven rows": (gated(40, 264, 67, batch=7, prologue="relu_scale"), [((280, 67), "float16")]),
     "both sides": (prepared(300, 300, 70, prologue="decayed", computed="ab"), [((300, 70), "float16")] * 2),
 }
@@ -116,8 +133,8 @@ def test_any_order_of_groups_bytes_and_rows_is_stored(
         (narrow("int8", m=257), True),
         (narrow("int8", m=256), False),
         (gated(270, 24, 64, prologue="relu_scale"), False),
-        # Of few images every element is of nine taps.
-        (convolution((20, 20), (3, 3), 32, 300, padding=1), False),
+        (rectified(convolution((20, 20), (3, 3), 32, 300), "x"), False),
+        (rectified(convolution((20, 20), (2, 2), 32, 300, stride=2), "x"), True),
         (ops.matmul(300, 300, 64, "float8_e4m3fn", group=32, block=30, out_dtype="bfloat16"), False),
     ],
 )
