@@ -71,7 +71,7 @@ STORED = {
     "zero points": (narrow("int4", group=32, zero_points=True, dtype="float16"), [((40, 96), "float16")]),
     "int4 by rows": (narrow("int4", group=16, layout="nn"), [((96, 40), "bfloat16")]),
     "float32": (narrow("int4", dtype="float32"), [((40, 96), "float32")]),
-    "int8, a batch": (narrow("int8", group=32, batch=2, epilogue="bias_relu"), [((2, 40, 96), "bfloat16")]),
+    "int8, a batch": (narrow("int8", group=32, batch=2, epilogue="bias_gelu"), [((2, 40, 96), "bfloat16")]),
     "exponents": (narrow("float8_e4m3fn", group=32, scale_dtype="float8_e8m0fnu"), [((40, 96), "bfloat16")]),
     "scales of columns": (columns_scaled(), [((40, 96), "bfloat16")]),
     "pixels of one window": (
