@@ -14,18 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from search_spaces.anchors import contraction as anchor
 from search_spaces.anchors.contractions.batch_tiles import LINE_BYTES
+from search_spaces.anchors.contractions.copied_contraction import of_copies
 from search_spaces.anchors.contractions.operand_copies import copying_kernel
 from search_spaces.anchors.contractions.window_rows import window_rows
 from search_spaces.devices.architectures import TMA
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.lowering import workspace_name
-from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
-from search_spaces.schedules.knobs import Values
+from search_spaces.programs.tile_program import Buffer, Kernel
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.sketch import Sketch
 from search_spaces.structure.contraction import contraction
@@ -36,6 +35,8 @@ from search_spaces.workloads.expressions.walking import accesses, rewritten
 from search_spaces.workloads.strides import dense_strides
 from search_spaces.workloads.workload import Tensor, Workload
 
+_NAME = "relaid_contraction"
+
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """The sketch of the contraction of copies, on a GPU."""
@@ -44,38 +45,14 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     if contraction(workload) is None:
         raise UnmatchedError("its sums are no products of rows and columns over common axes")
     if rows := window_rows(workload):
-        return _of_copies(workload, *rows, target, offers)
+        changed, turned = rows
+        return of_copies(_NAME, workload, turned, anchor.derive(changed, target, offers))
     images = tuple(copy for tensor in workload.inputs if (copy := _copy(workload, tensor)))
     if not images:
         raise UnmatchedError("what it sums over are neighbours in memory, or tiles are slices without a copy")
     copies = (*images, *_copies_of_factors(workload, images))
-    return _of_copies(workload, _changed(workload, {c.tensor.name: c for c in copies}), copies, target, offers)
-
-
-def _of_copies(
-    workload: Workload, changed: Workload, copies: Sequence[Copy], target: Target, offers: Offers
-) -> tuple[Sketch, ...]:
-    """The sketches of a workload that reads the copies."""
-    return tuple(
-        replace(s, name="relaid_contraction", lower=_Lowering(workload, tuple(copies), s))
-        for s in anchor.derive(changed, target, offers)
-    )
-
-
-class Copy(Protocol):
-    """A copy of an input, made by a kernel before the contraction; of a constant, once."""
-
-    @property
-    def tensor(self) -> Tensor: ...
-
-    @property
-    def made(self) -> Tensor: ...
-
-    @property
-    def workspace(self) -> Buffer: ...
-
-    @property
-    def kernel(self) -> Kernel: ...
+    changed = _changed(workload, {c.tensor.name: c for c in copies})
+    return of_copies(_NAME, workload, copies, anchor.derive(changed, target, offers))
 
 
 @dataclass(frozen=True)
@@ -93,6 +70,10 @@ class _Copy:
         aligned = TMA.vector(dtype(self.tensor.dtype).bytes)
         strides = dense_strides((*shape[:-1], -(-shape[-1] // aligned) * aligned))
         return Tensor(workspace_name(self.workload, f"{self.tensor.name}_relaid"), shape, self.tensor.dtype, strides)
+
+    @property
+    def constant(self) -> str:
+        return ""
 
     @property
     def workspace(self) -> Buffer:
@@ -165,26 +146,3 @@ def _changed(workload: Workload, copies: Mapping[str, _Copy]) -> Workload:
     inputs = tuple(copies[t.name].made if t.name in copies else t for t in workload.inputs)
     stages = tuple(replace(s, expression=rewritten(s.expression, change)) for s in workload.stages)
     return replace(workload, inputs=inputs, stages=stages)
-
-
-@dataclass(frozen=True)
-class _Lowering:
-    """The program of a contraction of copies, after the kernels that make these."""
-
-    workload: Workload
-    copies: tuple[Copy, ...]
-    sketch: Sketch
-
-    def __call__(self, values: Values) -> TileProgram:
-        program = self.sketch.lower(values)
-        given = {
-            c.made.name: Buffer(c.tensor.name, c.tensor.shape, c.tensor.dtype, "input", c.tensor.strides)
-            for c in self.copies
-        }
-        called = tuple(given.get(b.name, b) for b in program.buffers)
-        apart = [b.role in ("input", "output") for b in called]
-        first = apart.index(False) if False in apart else len(called)
-        buffers = (*called[:first], *(c.workspace for c in self.copies), *called[first:])
-        once = tuple((c.made.name, c.tensor.name) for c in self.copies if c.tensor.constant)
-        kernels = (*(c.kernel for c in self.copies), *program.kernels)
-        return replace(program, buffers=buffers, kernels=kernels, prepared=(*once, *program.prepared))

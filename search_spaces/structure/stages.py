@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression, Gather
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Segment
 from search_spaces.workloads.expressions.walking import accesses, reindexed, rewritten, walk
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
@@ -64,6 +64,27 @@ def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
         for s in workload.stages
     )
     return replace(workload, stages=stages)
+
+
+def with_inputs_named(workload: Workload, names: Mapping[str, str]) -> Workload:
+    """The workload with other names for its inputs."""
+
+    def change(e: Expression) -> Expression | None:
+        match e:
+            case Access(tensor) if tensor in names:
+                return replace(e, tensor=names[tensor])
+            case Gather(tensor, index):
+                mixed = (i if isinstance(i, Affine) else rewritten(i, change) for i in index)
+                return Gather(names.get(tensor, tensor), tuple(mixed))
+            case Segment(tensor, position, size):
+                at = position if isinstance(position, Affine) else rewritten(position, change)
+                return Segment(names.get(tensor, tensor), at, size)
+            case _:
+                return None
+
+    stages = tuple(replace(s, expression=rewritten(s.expression, change)) for s in workload.stages)
+    inputs = tuple(replace(t, name=names.get(t.name, t.name)) for t in workload.inputs)
+    return replace(workload, inputs=inputs, stages=stages)
 
 
 def with_axes_first(workload: Workload, first: Sequence[Axis]) -> Workload:

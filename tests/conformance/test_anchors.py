@@ -90,6 +90,8 @@ GPU_WORKLOADS = (
     # Fewer rows than the smallest tile has, of columns that programs share.
     adapter(12, 70, 48, 16),
     ops.grouped_matmul(5, 70, 40, 33, dtype="float16"),
+    # More rows than the longest tile has, of weights that are stored first.
+    ops.matmul(257, 33, 48, "float16", b_dtype="int4", group=16),
 )
 
 

@@ -8,9 +8,9 @@ taken as independent). To first order, for f(a, b):
 
 with c = 1 for additions and multiplications, 2 for division and square roots, 4 for transcendental functions, which
 GPUs approximate; tanh, erf and log are charged 4 u of absolute error, since polynomials for them are accurate to that,
-and functions with a formula 2 (see `autosched.checking.accuracy`). A sum of K terms t in any order rounds each partial
-sum, which is at most of the order of S (the sum) or of the root of Q (the sum of squares, which dominates when terms
-cancel):
+and functions with a formula 2 (see `autosched.checking.accuracy`). Functions that flatten away from 0, as erf, have the
+steepest slope within 8 standard deviations of the argument. A sum of K terms t in any order rounds each partial sum,
+which is at most of the order of S (the sum) or of the root of Q (the sum of squares, the larger when terms cancel):
 
     error(sum)^2 = sum of error(t)^2 + Q + K (Q + S^2)
 

@@ -59,8 +59,12 @@ def applied(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
             exact = exact & (own == 0)
         error = torch.where(exact, 0.0, error)
     if inherited:
-        operands = [g.value.aligned(axes).to(torch.float32) for g in given]
-        for slope, e in zip(_SLOPES[operator](f, *operands), errors, strict=True):
+        operands, at = [g.value.aligned(axes).to(torch.float32) for g in given], f
+        if operator in _FLATTENING:
+            # The slope at an argument says nothing of a steeper one within its error.
+            operands = [operands[0].sign() * (operands[0].abs() - DECIDED * UNIT * inherited[0]).clamp(min=0.0)]
+            at = OPERATIONS[operator](*operands)
+        for slope, e in zip(_SLOPES[operator](at, *operands), errors, strict=True):
             if e is not None:
                 # Not by squares, which overflow for masks as large as float32 has them.
                 error = torch.hypot(error, torch.where(e == 0, 0.0, _passed_on(slope, e)))
@@ -282,6 +286,8 @@ _DECISIONS: Mapping[str, _ErrorOf] = {
 }
 # Operators that are infinite or undefined at 0, or beyond it, of the operand at this position.
 _POLES: Mapping[str, int] = {"div": 1, "rsqrt": 0, "sqrt": 0, "log": 0, "log2": 0, "log10": 0}
+# Operators that are steepest at 0, and flatter the farther from it.
+_FLATTENING = frozenset({"tanh", "erf", "erfc", "atan"})
 # Operators that every device rounds to nearest.
 _ROUNDED_ONCE = frozenset({"add", "sub", "mul"})
 

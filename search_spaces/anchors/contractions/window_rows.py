@@ -49,6 +49,11 @@ class RowCopy:
     channels: int
 
     @property
+    def constant(self) -> str:
+        """The tensor, if it is copied once."""
+        return self.tensor.name if self.tensor.constant else ""
+
+    @property
     def length(self) -> int:
         return self.tensor.shape[self.of] * self.channels
 

@@ -100,6 +100,18 @@ def test_an_epilogue_that_hides_the_size_of_the_accumulator_widens_the_tolerance
     assert error_ratio(in_float32(workload, inputs), *expect(workload, inputs)) < 0.6
 
 
+def test_sums_whose_errors_reach_the_steep_part_of_an_activation_widen_the_tolerance() -> None:
+    """gelu(-5) is -1e-6, and its slope as small; a sum that rounded weights move to -2 is as right."""
+    workload = ops.matmul(64, 256, 1024, "bfloat16", layout="nt", epilogue="gelu", b_dtype="int8", group=128)
+    inputs = random_inputs(workload, 0)
+    x, q, scale = (t.double() for t in inputs)
+    weights = (q.unflatten(1, (8, 128)) * scale[..., None]).flatten(1).bfloat16().double()
+    (expectation,) = expect(workload, inputs)
+    assert error_ratio(torch.nn.functional.gelu(x @ weights.T).bfloat16(), expectation) < 1
+    weights[:, -1] = 0.0
+    assert error_ratio(torch.nn.functional.gelu(x @ weights.T).bfloat16(), expectation) > 1
+
+
 def test_the_figures_in_the_documentation() -> None:
     for workload, low, high in (
         (ops.matmul(128, 128, 512), 5.5e-4, 8.5e-4),
