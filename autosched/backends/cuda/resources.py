@@ -97,7 +97,7 @@ def _of_registers(program: TileProgram, kernel: Kernel, target: Target) -> Resou
     shared = {s.b for s in body if isinstance(s, Dot) and s.shared_b}
     shared |= {s.src for s in body if isinstance(s, Deinterleave) and shared & {t.name for t in s.dst}}
     held = [(s, loop) for s, loop in loads if s.dst.name not in shared]
-    words = sum(s.dst.bytes // (4 * threads) * (2 if loop.pipeline_stages > 1 else 1) for s, loop in held)
+    words = sum(s.dst.bytes // (4 * threads) * max(1, min(loop.pipeline_stages, loop.extent)) for s, loop in held)
     sums = {s.dst.name: s.dst.elements // threads for s in body if isinstance(s, Fill | Dot)}
     dots = RegisterDots(program, kernel, target.features)
     after = _Needs(KernelPrinter(program, kernel, target.features, dots), Operands.none()).shared_bytes

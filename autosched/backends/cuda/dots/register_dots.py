@@ -112,7 +112,7 @@ class RegisterDots:
         self._unprinted = {*self._loads, *made, *parts}
 
     def _shared_vectors(self, loop: For, dots: Sequence[Dot]) -> Iterator[tuple[str, SharedVectors]]:
-        slots = min(loop.extent, max(1, loop.pipeline_stages))
+        slots = _ahead(loop) + 1
         for s in (s for s in dots if s.shared_b):
             plan, (large, rows) = self._plans[s.a, s.b], self._operands[s.a, s.b]
             layout = self._layout(rows, large, plan)
@@ -201,44 +201,54 @@ class RegisterDots:
         return True
 
     def _loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> None:
-        block, ahead = printer.block, s.pipeline_stages > 1 and s.extent > 1
-        rest = [x for x in s.body if not self._is_printed_here(x)]
-        open_braces(block, "")
-        if ahead:
-            self._declare("next", printer)
-            open_braces(block, "")
-            block.write(f"const int {turns.counter} = {turns.first};")
-            self._bring("next", turns, printer)
-            block.close()
-        turns.open_loop(block, turns.first, turns.end, unroll=1)
-        with printer.shared.repeated():
-            self._declare("words", printer)
-            if ahead:
-                for name in self._in_registers:
-                    now, then = self._name(name, "words", printer), self._name(name, "next", printer)
-                    block.write(f"memcpy({now}, {then}, sizeof({now}));")
-                self._wait(printer)
-                open_braces(block, f"if ({turns.counter} + 1 < {turns.end})")
-                block.write(f"const int ahead = {turns.counter} + 1;")
-                open_braces(block, "")
-                block.write(f"const int {turns.counter} = ahead;")
-                self._bring("next", turns, printer)
-                block.close()
-                block.close()
-            else:
+        block, ahead = printer.block, _ahead(s)
+        if not ahead:
+            turns.open_loop(block, turns.first, turns.end, unroll=1)
+            with printer.shared.repeated():
+                self._declare("words", "", printer)
                 self._bring("words", turns, printer)
-                self._wait(printer)
-            for load in self._beside.values():
-                self._widen(load, printer)
-            printer.body(rest)
-            if not ahead and s.extent > 1:
-                self._wait(printer)
+                self._turn(s, 0, printer)
+                self._wait(0, printer)
+            block.close()
+            return
+        # Registers have no number: each of the iterations that are ahead has its own in a part of the text.
+        open_braces(block, "")
+        self._declare("next", f"[{ahead}]", printer)
+        open_braces(block, f"{UNROLL}\nfor (int slot = 0; slot < {ahead}; ++slot)")
+        block.write(f"const int {turns.counter} = {turns.first} + slot;")
+        self._bring("next", turns, printer, "[slot]")
         block.close()
-        block.close()
+        open_braces(block, f"#pragma unroll 1\nfor (int turn = {turns.first}; turn < {turns.end}; turn += {ahead})")
+        open_braces(block, f"{UNROLL}\nfor (int slot = 0; slot < {ahead}; ++slot)")
+        turns.open(block, f"if (const int {turns.counter} = turn + slot; {turns.counter} < {turns.end})")
+        with printer.shared.repeated():
+            self._declare("words", "", printer)
+            for name in self._in_registers:
+                now, then = self._name(name, "words", printer), self._name(name, "next", printer)
+                block.write(f"memcpy({now}, {then}[slot], sizeof({now}));")
+            self._wait(ahead - 1, printer)
+            open_braces(block, "")
+            block.write(f"const int ahead = {turns.counter} + {ahead};")
+            open_braces(block, "")
+            block.write(f"const int {turns.counter} = ahead;")
+            self._bring("next", turns, printer, "[slot]")
+            block.close()
+            block.close()
+            self._turn(s, ahead, printer)
+        for _ in range(4):
+            block.close()
 
-    def _wait(self, printer: KernelPrinter) -> None:
+    def _turn(self, s: For, ahead: int, printer: KernelPrinter) -> None:
+        """Print an iteration whose words are loaded."""
+        if not ahead:
+            self._wait(0, printer)
+        for load in self._beside.values():
+            self._widen(load, printer)
+        printer.body([x for x in s.body if not self._is_printed_here(x)])
+
+    def _wait(self, behind: int, printer: KernelPrinter) -> None:
         for vectors in self._shared.values():
-            vectors.wait(printer)
+            vectors.wait(behind, printer)
 
     def _is_printed_here(self, s: Statement) -> bool:
         if isinstance(s, Deinterleave):
@@ -253,14 +263,14 @@ class RegisterDots:
     def _name(self, tile: str, word: str, printer: KernelPrinter) -> str:
         return printer.identifiers.of((word, tile), f"{printer.tiles.name(tile)}_{word}")
 
-    def _declare(self, word: str, printer: KernelPrinter) -> None:
+    def _declare(self, word: str, more: str, printer: KernelPrinter) -> None:
         for name, load in self._in_registers.items():
             layout, buffer = printer.tiles.layout(name), self._program.buffer(load.buffer)
             elements = math.prod(registers(layout[x]) for x in load.dst.axes)
-            held = f"{memory_type(buffer.dtype)} {self._name(name, word, printer)}[{elements}];"
+            kind = memory_type(buffer.dtype)
             if name in self._loads:
-                held = f"uint32 {self._name(name, word, printer)}[{elements * dtype(buffer.dtype).bytes // 4}];"
-            printer.block.write(held)
+                kind, elements = "uint32", elements * dtype(buffer.dtype).bytes // 4
+            printer.block.write(f"{kind} {self._name(name, word, printer)}{more}[{elements}];")
 
     def _widen(self, load: Load, printer: KernelPrinter) -> None:
         """The elements of a load that is no operand, as they are computed with."""
@@ -271,12 +281,17 @@ class RegisterDots:
             held.layout, load.dst.axes, [f"{held.element(at)} = {converted(loaded, source, load.dst.dtype)};"]
         )
 
-    def _bring(self, word: str, turns: Iterations, printer: KernelPrinter) -> None:
-        """Load all words of this iteration."""
+    def _bring(self, word: str, turns: Iterations, printer: KernelPrinter, more: str = "") -> None:
+        """Load all words of an iteration, if there is one."""
+        turns.open_copy(printer.block, f"{turns.counter} < {turns.end}")
         for vectors in self._shared.values():
             vectors.copy(self._at, turns, printer)
+        self._load(word, more, printer)
+        printer.block.close()
         if self._shared:
             printer.block.write("commit_ahead();")
+
+    def _load(self, word: str, more: str, printer: KernelPrinter) -> None:
         large = {pair[0].load.dst.name for pair in self._operands.values()}
         for name, load in self._in_registers.items():
             buffer = self._program.buffer(load.buffer)
@@ -290,7 +305,7 @@ class RegisterDots:
                 place = replace(place, vector=1)
                 move = replace(move, place=place)
             function = self._loading("load_words_once" if name in large else "load_words")
-            to = f"{self._name(name, word, printer)} + {grouped(move.index)}"
+            to = f"{self._name(name, word, printer)}{more} + {grouped(move.index)}"
             to += f" / {4 // size}" if name in self._loads and size < 4 else ""
             tests = [" && ".join(place.tests)] if place.tests else []
             line = call(f"{function}<{place.vector * size}>", to, printer.memory.pointer(move), *tests) + ";"
@@ -384,6 +399,11 @@ class RegisterDots:
         selector = {"lower": "0x5410", "upper": "0x7632"}[which]
         head = f"__device__ __forceinline__ uint32 {which}_halves(uint32 x, uint32 y)"
         return self._functions.use(f"{which}_halves", f"{head} {{ return __byte_perm(x, y, {selector}); }}")
+
+
+def _ahead(loop: For) -> int:
+    """Iterations whose loads are issued ahead."""
+    return max(0, min(loop.pipeline_stages, loop.extent) - 1)
 
 
 def _step(steps: int, more: int) -> str:

@@ -126,9 +126,9 @@ class SharedVectors:
         across = math.gcd(self._tiles, self.beside)
         return across, math.gcd(self.layout[self._k][0].size // self.vector, self.beside // across)
 
-    def wait(self, printer: KernelPrinter) -> None:
-        """Wait for the copies of this iteration, and for the warps that still read those of the last."""
-        printer.block.write("wait_ahead<0>();")
+    def wait(self, behind: int, printer: KernelPrinter) -> None:
+        """Wait for all copies but those of so many iterations, and for the warps that still read the last one's."""
+        printer.block.write(f"wait_ahead<{behind}>();")
         if self.beside > 1:
             part = thread_digit(Digit("warp", printer.warps // self.beside, self.beside), printer.warps)
             printer.block.write(f"{self.functions.use('meet_part', _MEET)}<{self.beside}>({part});")
