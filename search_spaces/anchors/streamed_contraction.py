@@ -28,6 +28,7 @@ from search_spaces.decisions.memory.transfers import loads
 from search_spaces.decisions.programs.splitting import splitting
 from search_spaces.decisions.programs.warps import num_warps
 from search_spaces.decisions.tiles.tiling import tiling
+from search_spaces.devices.features import FLOAT8_CONVERSIONS
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.bit_fields import field_operand, made_by
@@ -42,7 +43,7 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.sketch import Sketch
 from search_spaces.structure.streamed import Streamed, streamed
-from search_spaces.workloads.dtypes import holds_integers
+from search_spaces.workloads.dtypes import FLOAT8, holds_integers
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Literal, Position, call
 from search_spaces.workloads.names import Names
@@ -104,6 +105,9 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     )
     starts = tuple(_starts(form, decisions))
     _check_fields(form, _lower(form, starts[0]))
+    large = next(t.dtype for t in form.workload.inputs if t.name == form.large.tensor)
+    if large in FLOAT8 and not target.features.has(FLOAT8_CONVERSIONS):
+        raise UnmatchedError(f"no instructions that convert {large}")
     anchor = Anchor(
         "streamed_contraction",
         lambda values: _lower(form, values),
@@ -153,8 +157,9 @@ def _check_fields(form: Streamed, program: TileProgram) -> None:
         if made_by(loop.body, dot.a) and found is None:
             raise UnmatchedError(f"{form.large.tensor} is multiplied neither as stored nor by fields of its bytes")
         # A field is a distance from a number of half the largest integers that the type has all of.
-        if found and not holds_integers(form.whole.dtype, 2 * abs(found.field.less)):
-            raise UnmatchedError(f"bits less {found.field.less}, beyond the integers of {form.whole.dtype}")
+        less = found.field.sign + abs(found.field.less) if found and found.field else 0
+        if not holds_integers(form.whole.dtype, 2 * less):
+            raise UnmatchedError(f"bits less {less}, beyond the integers of {form.whole.dtype}")
 
 
 def _lower(form: Streamed, values: Values) -> TileProgram:

@@ -2,9 +2,10 @@
 
     1024 + q = 0x6400 | q                 float16: a field of at most seven bits of the lower byte of each half
      128 + q = 0x4300 | q                 bfloat16
-    fields = fma(base | q, 1, -(base + less))
+    fields = fma(base | q ^ sign, 1, -(base + sign + less))
 
-The eighth bit of a signed byte is subtracted again. So the pairs of a word are its bytes 0 and 2, and 1 and 3.
+The eighth bit of a signed byte is subtracted again. So the pairs of a word are its bytes 0 and 2, and 1 and 3; those of
+floats of eight bits, which are converted by an instruction, are neighbours.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ ELEMENTS = (*_BASES,)
 _SHORT = {"bfloat16": "bf16", "float16": "f16"}
 
 _FIELDS = """\
-// Bits of both halves of a word as numbers, and a constant added.
-template <uint32 mask>
+// Bits of both halves of a word as numbers, some of them turned, and a constant added.
+template <uint32 mask, uint32 turned>
 __device__ __forceinline__ uint32 fields_{element}(uint32 bits, uint32 added) {{
     uint32 x;
-    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(x) : "r"(bits), "n"(mask), "r"({base}u));
+    asm("lop3.b32 %0, %1, %2, %3, 0x6A;" : "=r"(x) : "r"(bits), "n"(mask), "r"({base}u | turned));
     asm("fma.rn.{short}x2 %0, %0, %1, %2;" : "+r"(x) : "r"({one}u), "r"(added));
     return x;
 }}"""
@@ -41,6 +42,20 @@ __device__ __forceinline__ uint32 signed_{element}(uint32 bits) {{
     asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(x) : "r"(bits), "r"(0x007f007fu), "r"({base}u));
     asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(y) : "r"(bits), "r"(0x00800080u), "r"({base}u));
     asm("fma.rn.{short}x2 %0, %1, %2, %3;" : "=r"(x) : "r"(y), "r"({minus_one}u), "r"(x));
+    return x;
+}}"""
+_FLOATS = """\
+// The lower two bytes of a word as numbers.
+__device__ __forceinline__ uint32 {name}(uint32 bits) {{
+    uint32 x;
+    asm("cvt.rn.f16x2.{conversion} %0, %1;" : "=r"(x) : "h"((unsigned short)bits));
+"""
+_HALVES = """\
+    return x;
+}}"""
+_THROUGH_FLOAT = """\
+    asm("{{{{.reg .f16 low, high; .reg .f32 a, b; mov.b32 {{{{low, high}}}}, %0; cvt.f32.f16 a, low; cvt.f32.f16 b, high; "
+        "cvt.rn.bf16x2.f32 %0, b, a;}}}}" : "+r"(x));
     return x;
 }}"""
 _LESS = """\
@@ -63,11 +78,19 @@ class BytePairs:
         base = _BASES[self.element][0]
         shift = field.first + more
         shifted = f"{word} >> {shift}" if shift else word
-        if field.is_signed:
+        if field.is_whole:
             return f"{self._use('signed', _SIGNED)}({shifted})"
-        mask = (1 << field.width) - 1
-        added = _pair(-(base + field.less), self.element)
-        return f"{self._use('fields', _FIELDS)}<{hex(mask << 16 | mask)}>({shifted}, {hex(added)}u)"
+        bits = ", ".join(hex(n << 16 | n) for n in ((1 << field.width) - 1, field.sign))
+        added = _pair(-(base + field.sign + field.less), self.element)
+        return f"{self._use('fields', _FIELDS)}<{bits}>({shifted}, {hex(added)}u)"
+
+    def floats(self, name: str, word: str, more: int) -> str:
+        """Two neighbouring floats of eight bits, from bit `more` of a word on."""
+        text = _FLOATS + (_HALVES if self.element == "float16" else _THROUGH_FLOAT)
+        conversion = {"float8_e4m3fn": "e4m3x2", "float8_e5m2": "e5m2x2"}[name]
+        function = f"floats_{name}_{self.element}"
+        used = self.functions.use(function, text.format(name=function, conversion=conversion))
+        return f"{used}({word}{f' >> {more}' if more else ''})"
 
     def less(self, pair: str, number: str) -> str:
         """A pair less a number of float32."""

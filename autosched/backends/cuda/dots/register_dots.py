@@ -64,13 +64,17 @@ __device__ __forceinline__ void NAME(void* to, const void* from, bool inside = t
 
 @dataclass(frozen=True)
 class _Operand:
-    """The words of a load: the values of one `digit` of every `digits`, or a `field` of each byte, less `zeros`."""
+    """The words of a load: the values of one `digit` of every `digits`, or a `field` of each byte, less `zeros`.
+
+    `floats`: each byte is a float.
+    """
 
     load: Load
     digit: int = 0
     digits: int = 1
     field: BitField | None = None
     zeros: str = ""
+    floats: bool = False
 
     @property
     def size(self) -> int:
@@ -138,7 +142,8 @@ class RegisterDots:
         found = field_operand(self._body, name)
         if found is None:
             raise CompileError(f"{name} is neither as loaded nor a field of bytes")
-        return _Operand(found.load, field=found.field, zeros=found.zeros.dst.name if found.zeros else "")
+        zeros = found.zeros.dst.name if found.zeros else ""
+        return _Operand(found.load, field=found.field, zeros=zeros, floats=found.field is None)
 
     def _plan(self, s: Dot) -> DotPlan:
         a, b = self._operands[s.a, s.b]
@@ -383,6 +388,8 @@ class RegisterDots:
         if x.field is not None:
             yield pairs.field(x.field, word(0), 0)
             yield pairs.field(x.field, word(0), 8)
+        elif x.floats:
+            yield from (pairs.floats(x.load.dst.dtype, word(0), more) for more in (0, 16))
         elif not apart:
             yield word(0)
             yield word(1)
