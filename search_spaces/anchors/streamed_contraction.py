@@ -28,7 +28,6 @@ from search_spaces.decisions.memory.transfers import loads
 from search_spaces.decisions.programs.splitting import splitting
 from search_spaces.decisions.programs.warps import num_warps
 from search_spaces.decisions.tiles.tiling import tiling
-from search_spaces.devices.features import FLOAT8_CONVERSIONS
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.bit_fields import field_operand, made_by
@@ -43,7 +42,7 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.sketch import Sketch
 from search_spaces.structure.streamed import Streamed, streamed
-from search_spaces.workloads.dtypes import FLOAT8, holds_integers
+from search_spaces.workloads.dtypes import holds_integers
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Literal, Position, call
 from search_spaces.workloads.names import Names
@@ -98,16 +97,13 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         tiling("wide", form.wide.extent, "grid", _fitting(form.wide, _WIDE)),
         tiling("thin", form.thin.extent, "grid", _fitting(form.thin, _THIN)),
         tiling("k", form.part.extent, "loop", _fitting(form.part, _PARTS)),
-        pipelining(target, (1, 2, 3, 4)),
+        pipelining(target, (1, 2, 3, 4, 6)),
         num_warps(target, least=2),
         loads("rows_load", ("registers", "shared")),
         splitting((1, 2, 4, 8), form.part.extent),
     )
     starts = tuple(_starts(form, decisions))
     _check_fields(form, _lower(form, starts[0]))
-    large = next(t.dtype for t in form.workload.inputs if t.name == form.large.tensor)
-    if large in FLOAT8 and not target.features.has(FLOAT8_CONVERSIONS):
-        raise UnmatchedError(f"no instructions that convert {large}")
     anchor = Anchor(
         "streamed_contraction",
         lambda values: _lower(form, values),

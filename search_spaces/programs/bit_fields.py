@@ -22,7 +22,7 @@ from search_spaces.programs.interpreting.combining import combined
 from search_spaces.programs.interpreting.operations import Array
 from search_spaces.programs.statements import Combination, Load, Map, Statement, read
 from search_spaces.programs.tiles import Tile
-from search_spaces.workloads.dtypes import FLOAT8
+from search_spaces.workloads.dtypes import FLOAT8, round_to
 
 _BITS = 8
 _BYTES = ("int8", "uint8")
@@ -108,8 +108,12 @@ def made_by(body: Sequence[Statement], name: str) -> tuple[Map, ...]:
 
 
 def _values(load: Load) -> Array:
+    """Every value of the load's type."""
     if load.dst.dtype in FLOAT8:
-        return every_value(load.dst.dtype)
+        # Those of float16 have all of them.
+        return np.unique(
+            round_to(np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32), load.dst.dtype)
+        )
     return np.arange(256) if load.dst.dtype == "uint8" else np.arange(-128, 128)
 
 

@@ -31,7 +31,6 @@ from autosched.backends.gpu.warps import WARP
 from search_spaces.devices.target import Target
 from search_spaces.programs.addressing import address
 from search_spaces.programs.statements import (
-    Deinterleave,
     Dot,
     Fill,
     For,
@@ -94,12 +93,10 @@ def _of_registers(program: TileProgram, kernel: Kernel, target: Target) -> Resou
     threads = kernel.launch.num_warps * WARP
     body = [*statements(kernel.body)]
     loads = [(s, loop) for loop in body if isinstance(loop, For) for s in loop.body if isinstance(s, Load)]
-    shared = {s.b for s in body if isinstance(s, Dot) and s.shared_b}
-    shared |= {s.src for s in body if isinstance(s, Deinterleave) and shared & {t.name for t in s.dst}}
-    held = [(s, loop) for s, loop in loads if s.dst.name not in shared]
-    words = sum(s.dst.bytes // (4 * threads) * max(1, min(loop.pipeline_stages, loop.extent)) for s, loop in held)
     sums = {s.dst.name: s.dst.elements // threads for s in body if isinstance(s, Fill | Dot)}
     dots = RegisterDots(program, kernel, target.features)
+    held = [(s, loop) for s, loop in loads if s.dst.name not in dots.copied]
+    words = sum(s.dst.bytes // (4 * threads) * (2 if loop.pipeline_stages > 1 else 1) for s, loop in held)
     after = _Needs(KernelPrinter(program, kernel, target.features, dots), Operands.none()).shared_bytes
     return Resources(max(after, dots.shared_bytes), KEPT_REGISTERS + sum(sums.values()) + words, threads)
 

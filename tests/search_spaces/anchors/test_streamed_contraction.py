@@ -47,6 +47,8 @@ STREAMED = {
     "int4 in long groups, few of them": product(b_dtype="int4", group=256, k=768),
     "int4 with zero points": product(b_dtype="int4", group=64, zero_points=True),
     "int4 and one scale for a column": product(b_dtype="int4"),
+    "floats of eight bits": product(b_dtype="float8_e4m3fn"),
+    "wide floats of eight bits, in groups": product(b_dtype="float8_e5m2", group=128, dtype="float16"),
     "few columns": ops.matmul(40, 3, 512, "float16", layout="nt"),
     "with an epilogue": product(epilogue="gelu"),
 }
@@ -139,11 +141,6 @@ def test_backends_that_cannot_have_no_such_kernels() -> None:
 def test_others_are_refused_with_the_reason(workload: Workload, why: str) -> None:
     with pytest.raises(UnmatchedError, match=why):
         streamed(workload.scheduled)
-
-
-def test_floats_of_eight_bits_are_left_to_others() -> None:
-    space = spaces.build(product(b_dtype="float8_e4m3fn"), H200, [CUDA])
-    assert "streamed_contraction" not in [s.name for s in space.sketches]
 
 
 @pytest.mark.gpu

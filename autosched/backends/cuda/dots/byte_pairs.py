@@ -54,8 +54,8 @@ _HALVES = """\
     return x;
 }}"""
 _THROUGH_FLOAT = """\
-    asm("{{{{.reg .f16 low, high; .reg .f32 a, b; mov.b32 {{{{low, high}}}}, %0; cvt.f32.f16 a, low; cvt.f32.f16 b, high; "
-        "cvt.rn.bf16x2.f32 %0, b, a;}}}}" : "+r"(x));
+    asm("{{.reg .f16 low, high; .reg .f32 a, b; mov.b32 {{low, high}}, %0; "
+        "cvt.f32.f16 a, low; cvt.f32.f16 b, high; cvt.rn.bf16x2.f32 %0, b, a;}}" : "+r"(x));
     return x;
 }}"""
 _LESS = """\

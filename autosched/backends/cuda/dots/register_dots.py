@@ -15,7 +15,7 @@ and 1 and 3, and those of the other operand are as far apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -25,7 +25,7 @@ from autosched.backends.cuda.dots.byte_pairs import ELEMENTS, BytePairs
 from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.shared_vectors import SharedVectors
-from autosched.backends.cuda.language.index import grouped
+from autosched.backends.cuda.language.index import grouped, sum_of
 from autosched.backends.cuda.language.iterations import Iterations
 from autosched.backends.cuda.language.loops import UNROLL
 from autosched.backends.cuda.language.operators import converted
@@ -112,23 +112,42 @@ class RegisterDots:
         }
         made = {s.dst.name for d in dots for x in (d.a, d.b) for s in made_by(self._body, x)}
         parts = {t.name for s in self._body if isinstance(s, Deinterleave) and s.src in self._loads for t in s.dst}
-        self._shared = dict(self._shared_vectors(loops[0], dots))
+        self._shared = {self._operands[s.a, s.b][1].load.dst.name for s in dots if s.shared_b}
+        self._copied = self._copied_vectors(loops[0], dots)
         self._unprinted = {*self._loads, *made, *parts}
 
-    def _shared_vectors(self, loop: For, dots: Sequence[Dot]) -> Iterator[tuple[str, SharedVectors]]:
-        slots = _ahead(loop) + 1
-        for s in (s for s in dots if s.shared_b):
+    def _copied_vectors(self, loop: For, dots: Sequence[Dot]) -> dict[str, SharedVectors]:
+        """Operands that are copied: shared rows, and the large one where it is to be several iterations ahead."""
+        ahead, found = max(1, _ahead(loop)), dict[str, SharedVectors]()
+        for s in dots:
             plan, (large, rows) = self._plans[s.a, s.b], self._operands[s.a, s.b]
-            layout = self._layout(rows, large, plan)
-            yield (
-                rows.load.dst.name,
-                SharedVectors(rows.load, layout, plan.row_warps, slots, self._program, self._functions),
-            )
+            wanted = [(large, plan.rows, 1)] if ahead > 1 else []
+            wanted += [(rows, plan.columns, plan.row_warps)] if s.shared_b else []
+            for x, own, beside in wanted:
+                if x.load.dst.name not in found:
+                    found[x.load.dst.name] = SharedVectors(
+                        x.load,
+                        part=plan.batch,
+                        own=own,
+                        k=plan.k,
+                        layout=self._layout(x, large, plan),
+                        beside=beside,
+                        slots=min(ahead + 1, loop.extent),
+                        begin=sum(v.bytes for v in found.values()),
+                        buffer=self._program.buffer(x.load.buffer),
+                        functions=self._functions,
+                    )
+        return found
+
+    @property
+    def copied(self) -> Set[str]:
+        """Tiles that registers do not have before they are multiplied, or ahead."""
+        return self._copied.keys()
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of operands."""
-        return sum(x.bytes for x in self._shared.values())
+        return sum(x.bytes for x in self._copied.values())
 
     def _operand(self, name: str) -> _Operand:
         """The load of an operand, and its part of the words."""
@@ -196,64 +215,71 @@ class RegisterDots:
         pass
 
     def loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> bool:
-        """Print the loop with all loads of one iteration ahead, if it has stages, in registers."""
+        """Print the loop, with the loads of the next iteration, and copies of several, ahead if it has stages."""
         if s.body is not self._body:
             return False
         with printer.shared.taken():
             self._turns = turns
-            self._at = printer.shared.claim(self.shared_bytes) if self._shared else ""
+            self._at = printer.shared.claim(self.shared_bytes) if self._copied else ""
             self._loop(s, turns, printer)
         return True
 
     def _loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> None:
-        block, ahead = printer.block, _ahead(s)
-        if not ahead:
-            turns.open_loop(block, turns.first, turns.end, unroll=1)
-            with printer.shared.repeated():
-                self._declare("words", "", printer)
-                self._bring("words", turns, printer)
-                self._turn(s, 0, printer)
-                self._wait(0, printer)
-            block.close()
-            return
-        # Registers have no number: each of the iterations that are ahead has its own in a part of the text.
+        block, ahead, copied = printer.block, _ahead(s) > 0, max(1, _ahead(s)) if self._copied else 0
         open_braces(block, "")
-        self._declare("next", f"[{ahead}]", printer)
-        open_braces(block, f"{UNROLL}\nfor (int slot = 0; slot < {ahead}; ++slot)")
-        block.write(f"const int {turns.counter} = {turns.first} + slot;")
-        self._bring("next", turns, printer, "[slot]")
-        block.close()
-        open_braces(block, f"#pragma unroll 1\nfor (int turn = {turns.first}; turn < {turns.end}; turn += {ahead})")
-        open_braces(block, f"{UNROLL}\nfor (int slot = 0; slot < {ahead}; ++slot)")
-        turns.open(block, f"if (const int {turns.counter} = turn + slot; {turns.counter} < {turns.end})")
+        if ahead:
+            self._declare("next", printer)
+            self._at_turn(turns.first, turns, printer, lambda: self._load("next", printer))
+        if copied:
+            open_braces(block, f"{UNROLL}\nfor (int ahead = 0; ahead < {copied}; ++ahead)")
+            self._copy(sum_of(turns.first, "ahead"), turns, printer)
+            block.close()
+        turns.open_loop(block, turns.first, turns.end, unroll=1)
         with printer.shared.repeated():
-            self._declare("words", "", printer)
-            for name in self._in_registers:
-                now, then = self._name(name, "words", printer), self._name(name, "next", printer)
-                block.write(f"memcpy({now}, {then}[slot], sizeof({now}));")
-            self._wait(ahead - 1, printer)
-            open_braces(block, "")
-            block.write(f"const int ahead = {turns.counter} + {ahead};")
-            open_braces(block, "")
-            block.write(f"const int {turns.counter} = ahead;")
-            self._bring("next", turns, printer, "[slot]")
-            block.close()
-            block.close()
-            self._turn(s, ahead, printer)
-        for _ in range(4):
-            block.close()
+            self._declare("words", printer)
+            if ahead:
+                for name in self._in_registers:
+                    now, then = self._name(name, "words", printer), self._name(name, "next", printer)
+                    block.write(f"memcpy({now}, {then}, sizeof({now}));")
+            else:
+                self._load("words", printer)
+            if copied:
+                block.write(f"wait_ahead<{copied - 1}>();")
+            for vectors in self._copied.values():
+                vectors.meet(printer)
+            for name, vectors in self._taken.items():
+                words = self._name(name, "words", printer)
+                vectors.take(words, self._loading("load_words"), self._at, turns, printer)
+            if ahead:
+                self._at_turn(f"{turns.counter} + 1", turns, printer, lambda: self._load("next", printer))
+            if copied:
+                self._copy(f"{turns.counter} + {copied}", turns, printer)
+            for load in self._beside.values():
+                self._widen(load, printer)
+            printer.body([x for x in s.body if not self._is_printed_here(x)])
+        block.close()
+        block.close()
 
-    def _turn(self, s: For, ahead: int, printer: KernelPrinter) -> None:
-        """Print an iteration whose words are loaded."""
-        if not ahead:
-            self._wait(0, printer)
-        for load in self._beside.values():
-            self._widen(load, printer)
-        printer.body([x for x in s.body if not self._is_printed_here(x)])
+    def _at_turn(self, turn: str, turns: Iterations, printer: KernelPrinter, body: Callable[[], None]) -> None:
+        """Print what an iteration needs at another one, if there is that one."""
+        block = printer.block
+        open_braces(block, "")
+        block.write(f"const int turn = {turn};")
+        open_braces(block, f"if (turn < {turns.end})")
+        block.write(f"const int {turns.counter} = turn;")
+        body()
+        block.close()
+        block.close()
 
-    def _wait(self, behind: int, printer: KernelPrinter) -> None:
-        for vectors in self._shared.values():
-            vectors.wait(behind, printer)
+    def _copy(self, turn: str, turns: Iterations, printer: KernelPrinter) -> None:
+        """Issue all copies of an iteration, as one group."""
+
+        def each() -> None:
+            for vectors in self._copied.values():
+                vectors.copy(self._at, turns, printer)
+
+        self._at_turn(turn, turns, printer, each)
+        printer.block.write("commit_ahead();")
 
     def _is_printed_here(self, s: Statement) -> bool:
         if isinstance(s, Deinterleave):
@@ -263,19 +289,25 @@ class RegisterDots:
     @property
     def _in_registers(self) -> Mapping[str, Load]:
         """All loads that lanes have in registers."""
-        return {name: s for name, s in {**self._loads, **self._beside}.items() if name not in self._shared}
+        return {name: s for name, s in {**self._loads, **self._beside}.items() if name not in self._copied}
+
+    @property
+    def _taken(self) -> Mapping[str, SharedVectors]:
+        """Copies that registers take whole at the beginning of their iteration."""
+        return {name: x for name, x in self._copied.items() if name not in self._shared}
 
     def _name(self, tile: str, word: str, printer: KernelPrinter) -> str:
         return printer.identifiers.of((word, tile), f"{printer.tiles.name(tile)}_{word}")
 
-    def _declare(self, word: str, more: str, printer: KernelPrinter) -> None:
-        for name, load in self._in_registers.items():
+    def _declare(self, word: str, printer: KernelPrinter) -> None:
+        whole = {name: x.load for name, x in self._taken.items()} if word == "words" else {}
+        for name, load in {**self._in_registers, **whole}.items():
             layout, buffer = printer.tiles.layout(name), self._program.buffer(load.buffer)
             elements = math.prod(registers(layout[x]) for x in load.dst.axes)
             kind = memory_type(buffer.dtype)
             if name in self._loads:
                 kind, elements = "uint32", elements * dtype(buffer.dtype).bytes // 4
-            printer.block.write(f"{kind} {self._name(name, word, printer)}{more}[{elements}];")
+            printer.block.write(f"{kind} {self._name(name, word, printer)}[{elements}];")
 
     def _widen(self, load: Load, printer: KernelPrinter) -> None:
         """The elements of a load that is no operand, as they are computed with."""
@@ -286,17 +318,8 @@ class RegisterDots:
             held.layout, load.dst.axes, [f"{held.element(at)} = {converted(loaded, source, load.dst.dtype)};"]
         )
 
-    def _bring(self, word: str, turns: Iterations, printer: KernelPrinter, more: str = "") -> None:
-        """Load all words of an iteration, if there is one."""
-        turns.open_copy(printer.block, f"{turns.counter} < {turns.end}")
-        for vectors in self._shared.values():
-            vectors.copy(self._at, turns, printer)
-        self._load(word, more, printer)
-        printer.block.close()
-        if self._shared:
-            printer.block.write("commit_ahead();")
-
-    def _load(self, word: str, more: str, printer: KernelPrinter) -> None:
+    def _load(self, word: str, printer: KernelPrinter) -> None:
+        """Load all words of an iteration that registers have."""
         large = {pair[0].load.dst.name for pair in self._operands.values()}
         for name, load in self._in_registers.items():
             buffer = self._program.buffer(load.buffer)
@@ -310,7 +333,7 @@ class RegisterDots:
                 place = replace(place, vector=1)
                 move = replace(move, place=place)
             function = self._loading("load_words_once" if name in large else "load_words")
-            to = f"{self._name(name, word, printer)}{more} + {grouped(move.index)}"
+            to = f"{self._name(name, word, printer)} + {grouped(move.index)}"
             to += f" / {4 // size}" if name in self._loads and size < 4 else ""
             tests = [" && ".join(place.tests)] if place.tests else []
             line = call(f"{function}<{place.vector * size}>", to, printer.memory.pointer(move), *tests) + ";"
@@ -332,7 +355,7 @@ class RegisterDots:
         row, column = acc.apart(plan.rows), acc.apart(plan.columns)
         multiply = self._functions.use(fn.multiply_name(plan), fn.multiply(plan, self._features))
         k_a, k_b = (registers(printer.tiles.layout(x.load.dst.name)[plan.k]) for x in (large, rows))
-        shared = self._shared.get(rows.load.dst.name)
+        shared = self._copied.get(rows.load.dst.name)
         steps = max(1, shared.vector // (STEP * rows.digits)) if shared else 1
         parts = [(more, *self._operands[d]) for more in range(steps) for d in dots]
         pairs = BytePairs(plan.element, self._functions, self._features)
