@@ -2,13 +2,14 @@
 
 Before:  for m, n: out[m, n] = epilogue(sum over k of a[m, k] * f(b[n, k]))         m is at most 64
 After:   grid n.0, m.0:
-           for part.0 (loads an iteration ahead):   a part of k for each warp
-             q = load b[n tile, part, :]; x = load a[m tile, part, :]
+           for k.0 (loads iterations ahead):        parts of k, each for one warp, or for several with rows of b each
+             q = load b[n tile, parts, :]; x = load a[m tile, parts, :]
              acc += dot(f(q), x)                    from the registers that they were loaded to
-           out = epilogue(sum of acc over warps)
+           out = epilogue(sum of acc over parts)
 
-Memory is the bound as long as rows are few. Nothing passes through shared memory but the warps' sums at the end, and no
-warp waits for another before. Integers of few bits become floats two at a time (`programs.bit_fields`); scales of
+Memory is the bound as long as rows are few. No warp waits for another before the sums meet in shared memory, unless x
+goes through it (`rows_load=shared`): then it is loaded once for all warps of a part. With `split` > 1 a second kernel
+adds the sums of several programs. Integers of few bits become floats two at a time (`programs.bit_fields`); scales of
 groups are factors of each part's dot.
 
 Sources: Ansor's rules as in `contraction`; Frantar et al., "MARLIN: Mixed-Precision Auto-Regressive Parallel Inference
@@ -52,32 +53,24 @@ from search_spaces.workloads.workload import Axis, Workload
 _WIDE, _THIN = (16, 32, 64, 128, 256), (8, 16, 32, 64)
 # Parts of k at once, each of which has the same number of warps.
 _PARTS = (1, 2, 4, 8, 16)
-# Extents of tiles along the wide axis, warps and stages of starts: many warps, or many loads of each.
+# Starts: extents along the wide axis, parts of k at once, warps of each, stages, shared rows, and programs along k.
 _STARTS = (
-    (16, 16, 1, 2, False, 1),
-    (16, 8, 1, 2, False, 1),
-    (32, 8, 1, 2, False, 1),
-    (32, 16, 1, 2, False, 1),
-    (32, 8, 1, 3, False, 1),
-    (32, 8, 2, 2, False, 1),
-    (64, 4, 2, 2, False, 1),
-    (64, 4, 4, 2, False, 1),
-    (16, 8, 1, 3, True, 1),
-    (32, 8, 1, 2, True, 1),
-    (32, 8, 2, 2, True, 1),
-    (64, 4, 2, 2, True, 1),
-    (64, 4, 4, 3, True, 1),
-    (64, 2, 4, 4, True, 1),
-    (128, 4, 4, 3, True, 2),
-    (128, 2, 4, 2, True, 2),
-    (128, 1, 8, 2, True, 2),
-    (128, 2, 8, 2, True, 2),
-    (256, 1, 8, 2, True, 4),
-    (256, 2, 8, 2, True, 4),
-    (32, 4, 1, 2, False, 1),
-    (64, 4, 1, 2, False, 1),
     (16, 8, 1, 1, False, 1),
-    (16, 4, 1, 2, False, 1),
+    (32, 8, 1, 2, False, 1),
+    (32, 4, 1, 2, False, 1),
+    (16, 16, 1, 2, False, 1),
+    (32, 4, 1, 4, False, 1),
+    (16, 4, 1, 3, False, 1),
+    (64, 4, 2, 2, False, 1),
+    (32, 16, 1, 2, False, 1),
+    (64, 8, 2, 4, False, 1),
+    (256, 1, 8, 3, True, 4),
+    (256, 2, 8, 2, True, 4),
+    (128, 2, 4, 4, True, 2),
+    (64, 4, 2, 4, True, 1),
+    (32, 8, 1, 4, True, 1),
+    (64, 4, 2, 1, False, 1),
+    (32, 4, 1, 1, False, 1),
 )
 _INSTRUCTION = (16, 8, 16)
 _SPLIT = "k.split"

@@ -97,8 +97,11 @@ def _of_registers(program: TileProgram, kernel: Kernel, target: Target) -> Resou
     dots = RegisterDots(program, kernel, target.features)
     held = [(s, loop) for s, loop in loads if s.dst.name not in dots.copied]
     words = sum(s.dst.bytes // (4 * threads) * (2 if loop.pipeline_stages > 1 else 1) for s, loop in held)
-    after = _Needs(KernelPrinter(program, kernel, target.features, dots), Operands.none()).shared_bytes
-    return Resources(max(after, dots.shared_bytes), KEPT_REGISTERS + sum(sums.values()) + words, threads)
+    printer = KernelPrinter(program, kernel, target.features, dots)
+    with printer.shared.taken():
+        printer.shared.place(dots.shared_bytes)
+    shared = _Needs(printer, Operands.none()).shared_bytes
+    return Resources(shared, KEPT_REGISTERS + sum(sums.values()) + words, threads)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@
     load_words<16>(b_words, shared + … + (part * 4 + step) * 1024 + j * 512 + lane * 16);
 
 Registers can be loaded one iteration ahead: a thread waits for all of its loads at once. Copies are waited for in their
-order. Lanes have vectors of their own, so that neighbours read neighbours. An operand of which warps beside each other
-have the same elements is copied once, by all of them; others are copied by those that read them, without a barrier.
+order. Lanes have vectors of their own, so that neighbours read neighbours. Warps that multiply the same elements copy a
+share of them each, and meet; elements that one warp multiplies are copied by itself, without a barrier.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __device__ __forceinline__ void meet_part(int part) {
 
 @dataclass(frozen=True)
 class SharedVectors:
-    """A load whose elements go to `slots` places in shared memory in turn, the first `begin` bytes after its start.
+    """A load whose elements of one iteration after another have `slots` places in shared memory, `begin` bytes on.
 
     `layout`: that in which lanes multiply it; its axes are those of the parts, of `own` positions and of `k`. `beside`:
     warps with the same elements.
@@ -124,7 +124,7 @@ class SharedVectors:
         }
 
     def meet(self, printer: KernelPrinter) -> None:
-        """Wait for the warps beside this one, whose copies it reads, and which may still read what is overwritten."""
+        """Wait for the warps with the same elements, whose copies are read, and which may read what is overwritten."""
         if self.beside > 1:
             name = self.functions.use("meet_part", _MEET)
             printer.block.write(f"{name}<{self.beside}>({self._part(printer) or '0'});")
