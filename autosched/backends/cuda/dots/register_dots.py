@@ -24,19 +24,16 @@ from autosched.backends.cuda.dots import functions as fn
 from autosched.backends.cuda.dots.byte_pairs import ELEMENTS, BytePairs
 from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.plans import DotPlan
+from autosched.backends.cuda.dots.register_words import RegisterWords
 from autosched.backends.cuda.dots.shared_vectors import SharedVectors
-from autosched.backends.cuda.language.index import grouped, sum_of
+from autosched.backends.cuda.language.index import sum_of
 from autosched.backends.cuda.language.iterations import Iterations
 from autosched.backends.cuda.language.loops import UNROLL
-from autosched.backends.cuda.language.operators import converted
-from autosched.backends.cuda.language.scope import call, open_braces
-from autosched.backends.cuda.language.types import memory_type
-from autosched.backends.cuda.memory.moves import Move
+from autosched.backends.cuda.language.scope import open_braces
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Digit, Layout, registers, simplified
 from search_spaces.devices.features import Features
-from search_spaces.devices.lanes import ACROSS, ALONG, LOAD_BYTES, STEP, run_of
-from search_spaces.programs.addressing import address
+from search_spaces.devices.lanes import ACROSS, ALONG, STEP, run_of
 from search_spaces.programs.bit_fields import BitField, field_operand, made_by
 from search_spaces.programs.statements import (
     Deinterleave,
@@ -52,14 +49,6 @@ from search_spaces.programs.statements import (
 )
 from search_spaces.programs.tile_program import Kernel, TileProgram, loads_at_data
 from search_spaces.workloads.dtypes import dtype
-
-_WORDS = """\
-template <int bytes>
-__device__ __forceinline__ void NAME(void* to, const void* from, bool inside = true) {
-    typename Words<bytes>::type words = {};
-    if (inside) words = LOADED;
-    memcpy(to, &words, bytes);
-}"""
 
 
 @dataclass(frozen=True)
@@ -104,17 +93,32 @@ class RegisterDots:
         self._sums = {s.dst.name: self._plans[s.a, s.b] for s in dots}
         self._sums_of = {(s.a, s.b): s.dst.name for s in dots}
         self._loads = {x.load.dst.name: x.load for pair in self._operands.values() for x in pair}
-        at_data = loads_at_data(loops[0])
-        self._beside = {
-            s.dst.name: s
-            for s in self._body
-            if isinstance(s, Load) and s.dst.name not in self._loads and s not in at_data and not s.fill
-        }
+        if any(len({(a.load, b.load) for a, b in self._added_to(x).values()}) > 1 for x in self._sums):
+            raise CompileError(f"dots of several loads added to one tile; expected one of each: {kernel.name}")
         made = {s.dst.name for d in dots for x in (d.a, d.b) for s in made_by(self._body, x)}
         parts = {t.name for s in self._body if isinstance(s, Deinterleave) and s.src in self._loads for t in s.dst}
-        self._shared = {self._operands[s.a, s.b][1].load.dst.name for s in dots if s.shared_b}
+        shared = {self._operands[s.a, s.b][1].load.dst.name for s in dots if s.shared_b}
         self._copied = self._copied_vectors(loops[0], dots)
-        self._unprinted = {*self._loads, *made, *parts}
+        # Copies that registers take whole at the beginning of their iteration.
+        self._taken = {name: x for name, x in self._copied.items() if name not in shared}
+        at_data = loads_at_data(loops[0])
+        self._words = RegisterWords(
+            operands={name: s for name, s in self._loads.items() if name not in shared},
+            once={pair[0].load.dst.name for pair in self._operands.values()},
+            copied={*self._taken},
+            others={
+                s.dst.name: s
+                for s in self._body
+                if isinstance(s, Load) and s.dst.name not in self._loads and s not in at_data and not s.fill
+            },
+            program=program,
+            functions=self._functions,
+        )
+        self._unprinted = {*self._loads, *self._words.others, *made, *parts}
+
+    def _added_to(self, sums: str) -> dict[tuple[str, str], tuple[_Operand, _Operand]]:
+        """The operands of all dots that add to a tile, in order."""
+        return {dot: pair for dot, pair in self._operands.items() if self._sums_of[dot] == sums}
 
     def _copied_vectors(self, loop: For, dots: Sequence[Dot]) -> dict[str, SharedVectors]:
         """Operands that are copied: shared rows, and the large one where it is to be several iterations ahead."""
@@ -209,7 +213,7 @@ class RegisterDots:
         return [*self._functions.texts.values()]
 
     def load(self, s: Load | View | Fill | Interleave, printer: KernelPrinter) -> bool:
-        return s.dst.name in self._loads or s.dst.name in self._beside
+        return s.dst.name in self._loads or s.dst.name in self._words.others
 
     def printed(self, s: Statement, printer: KernelPrinter) -> None:
         pass
@@ -226,36 +230,33 @@ class RegisterDots:
 
     def _loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> None:
         block, ahead, copied = printer.block, _ahead(s) > 0, max(1, _ahead(s)) if self._copied else 0
+        words = self._words
         open_braces(block, "")
         if ahead:
-            self._declare("next", printer)
-            self._at_turn(turns.first, turns, printer, lambda: self._load("next", printer))
+            words.declare("next", printer)
+            self._at_turn(turns.first, turns, printer, lambda: words.load("next", printer))
         if copied:
             open_braces(block, f"{UNROLL}\nfor (int ahead = 0; ahead < {copied}; ++ahead)")
             self._copy(sum_of(turns.first, "ahead"), turns, printer)
             block.close()
         turns.open_loop(block, turns.first, turns.end, unroll=1)
         with printer.shared.repeated():
-            self._declare("words", printer)
+            words.declare("words", printer)
             if ahead:
-                for name in self._in_registers:
-                    now, then = self._name(name, "words", printer), self._name(name, "next", printer)
-                    block.write(f"memcpy({now}, {then}, sizeof({now}));")
+                words.move("next", "words", printer)
             else:
-                self._load("words", printer)
+                words.load("words", printer)
             if copied:
                 block.write(f"wait_ahead<{copied - 1}>();")
             for vectors in self._copied.values():
                 vectors.meet(printer)
             for name, vectors in self._taken.items():
-                words = self._name(name, "words", printer)
-                vectors.take(words, self._loading("load_words"), self._at, turns, printer)
+                vectors.take(words.name(name, "words", printer), words.function("load_words"), self._at, turns, printer)
             if ahead:
-                self._at_turn(f"{turns.counter} + 1", turns, printer, lambda: self._load("next", printer))
+                self._at_turn(f"{turns.counter} + 1", turns, printer, lambda: words.load("next", printer))
             if copied:
                 self._copy(f"{turns.counter} + {copied}", turns, printer)
-            for load in self._beside.values():
-                self._widen(load, printer)
+            words.widen(printer)
             printer.body([x for x in s.body if not self._is_printed_here(x)])
         block.close()
         block.close()
@@ -284,80 +285,21 @@ class RegisterDots:
     def _is_printed_here(self, s: Statement) -> bool:
         if isinstance(s, Deinterleave):
             return s.src in self._loads
-        return any(t.name in self._unprinted or t.name in self._beside for t in produced(s))
-
-    @property
-    def _in_registers(self) -> Mapping[str, Load]:
-        """All loads that lanes have in registers."""
-        return {name: s for name, s in {**self._loads, **self._beside}.items() if name not in self._copied}
-
-    @property
-    def _taken(self) -> Mapping[str, SharedVectors]:
-        """Copies that registers take whole at the beginning of their iteration."""
-        return {name: x for name, x in self._copied.items() if name not in self._shared}
-
-    def _name(self, tile: str, word: str, printer: KernelPrinter) -> str:
-        return printer.identifiers.of((word, tile), f"{printer.tiles.name(tile)}_{word}")
-
-    def _declare(self, word: str, printer: KernelPrinter) -> None:
-        whole = {name: x.load for name, x in self._taken.items()} if word == "words" else {}
-        for name, load in {**self._in_registers, **whole}.items():
-            layout, buffer = printer.tiles.layout(name), self._program.buffer(load.buffer)
-            elements = math.prod(registers(layout[x]) for x in load.dst.axes)
-            kind = memory_type(buffer.dtype)
-            if name in self._loads:
-                kind, elements = "uint32", elements * dtype(buffer.dtype).bytes // 4
-            printer.block.write(f"{kind} {self._name(name, word, printer)}[{elements}];")
-
-    def _widen(self, load: Load, printer: KernelPrinter) -> None:
-        """The elements of a load that is no operand, as they are computed with."""
-        held, source = printer.tiles.declare(load.dst), self._program.buffer(load.buffer).dtype
-        at = printer.tiles.at(load.dst.axes, held.layout)
-        loaded = f"widened({self._name(load.dst.name, 'words', printer)}[{held.index(at)}])"
-        printer.tiles.each(
-            held.layout, load.dst.axes, [f"{held.element(at)} = {converted(loaded, source, load.dst.dtype)};"]
-        )
-
-    def _load(self, word: str, printer: KernelPrinter) -> None:
-        """Load all words of an iteration that registers have."""
-        large = {pair[0].load.dst.name for pair in self._operands.values()}
-        for name, load in self._in_registers.items():
-            buffer = self._program.buffer(load.buffer)
-            layout, size = printer.tiles.layout(name), dtype(buffer.dtype).bytes
-            place = printer.places.place(address(buffer, load.slices, printer.indexing.extents), layout)
-            if name in self._loads:
-                k = load.dst.axes[-1]
-                place = replace(place, axis=k, vector=min(layout[k][0].size, LOAD_BYTES // size))
-            move = Move(load.dst, buffer, layout, place, printer.tiles.at(load.dst.axes, layout))
-            if move.apart > 1:
-                place = replace(place, vector=1)
-                move = replace(move, place=place)
-            function = self._loading("load_words_once" if name in large else "load_words")
-            to = f"{self._name(name, word, printer)} + {grouped(move.index)}"
-            to += f" / {4 // size}" if name in self._loads and size < 4 else ""
-            tests = [" && ".join(place.tests)] if place.tests else []
-            line = call(f"{function}<{place.vector * size}>", to, printer.memory.pointer(move), *tests) + ";"
-            printer.memory.each_vector(move, [line])
-
-    def _loading(self, name: str) -> str:
-        how = "*static_cast<const typename Words<bytes>::type*>(from)"
-        if name == "load_words_once":
-            how = how.replace("*static_cast", "__ldcs(static_cast", 1) + ")"
-        return self._functions.use(name, _WORDS.replace("NAME", name).replace("LOADED", how))
+        return any(t.name in self._unprinted for t in produced(s))
 
     def dot(self, s: Dot, printer: KernelPrinter) -> None:
         """Print all dots of the same loads at the first of them: a vector has values of several."""
-        dots = [d for d in self._operands if self._sums_of[d] == s.dst.name]
-        if (s.a, s.b) != dots[0]:
+        (first, (large, rows)), *_ = added = [*self._added_to(s.dst.name).items()]
+        if (s.a, s.b) != first:
             return
-        plan, (large, rows) = self._plans[dots[0]], self._operands[dots[0]]
+        plan = self._plans[first]
         acc = printer.tiles[s.dst.name]
         row, column = acc.apart(plan.rows), acc.apart(plan.columns)
         multiply = self._functions.use(fn.multiply_name(plan), fn.multiply(plan, self._features))
         k_a, k_b = (registers(printer.tiles.layout(x.load.dst.name)[plan.k]) for x in (large, rows))
         shared = self._copied.get(rows.load.dst.name)
         steps = max(1, shared.vector // (STEP * rows.digits)) if shared else 1
-        parts = [(more, *self._operands[d]) for more in range(steps) for d in dots]
+        parts = [(more, *pair) for more in range(steps) for _, pair in added]
         pairs = BytePairs(plan.element, self._functions, self._features)
         write = printer.block.write
         write(UNROLL)
@@ -367,9 +309,9 @@ class RegisterDots:
         open_braces(printer.block, f"for (int i = 0; i < {plan.row_tiles}; ++i)")
         for n, (more, a, _) in enumerate(parts):
             for half in range(2):
-                words = f"{self._name(a.load.dst.name, 'words', printer)}"
-                first = f"((2 * i + {half}) * {k_a} + {_step(steps, more)} * {STEP * a.digits}) / {4 // a.size}"
-                for number, pair in enumerate(self._pairs(a, words, first, pairs)):
+                words = self._words.name(a.load.dst.name, "words", printer)
+                at = f"((2 * i + {half}) * {k_a} + {_step(steps, more)} * {STEP * a.digits}) / {4 // a.size}"
+                for number, pair in enumerate(self._pairs(a, words, at, pairs)):
                     if a.zeros:
                         pair = pairs.less(pair, self._element(a.zeros, {plan.rows: f"2 * i + {half}"}, printer))
                     write(f"a_part[i][{n}][{2 * number + half}] = {pair};")
@@ -379,15 +321,15 @@ class RegisterDots:
         if shared:
             write(f"uint32 b_words[{shared.vector_bytes // 4}];")
             at = shared.words(self._at, "step", "j", self._turns, printer)
-            write(f"{self._loading('load_words')}<{shared.vector_bytes}>(b_words, {at});")
+            write(f"{self._words.function('load_words')}<{shared.vector_bytes}>(b_words, {at});")
         write(f"uint32 b_part[{len(parts)}][2];")
         apart = any(a.field for _, a, _ in parts)
         for n, (more, _, b) in enumerate(parts):
-            words, first = "b_words", str(more * STEP * b.digits // 2)
+            words, at = "b_words", str(more * STEP * b.digits // 2)
             if not shared:
-                words = self._name(b.load.dst.name, "words", printer)
-                first = f"(j * {k_b} + step * {STEP * b.digits}) / {4 // b.size}"
-            for number, pair in enumerate(self._pairs(b, words, first, pairs, apart)):
+                words = self._words.name(b.load.dst.name, "words", printer)
+                at = f"(j * {k_b} + step * {STEP * b.digits}) / {4 // b.size}"
+            for number, pair in enumerate(self._pairs(b, words, at, pairs, apart)):
                 write(f"b_part[{n}][{number}] = {pair};")
         write(UNROLL)
         open_braces(printer.block, f"for (int i = 0; i < {plan.row_tiles}; ++i)")
