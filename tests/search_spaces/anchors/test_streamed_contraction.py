@@ -182,5 +182,14 @@ def test_others_are_refused_with_the_reason(workload: Workload, why: str) -> Non
 @every
 def test_kernels_are_right_on_a_gpu(workload: Workload) -> None:
     space, data = space_of(workload), TrialData.drawn(workload, 0, torch.device("cuda"))
-    for schedule in [*starts_of(workload), *tried(space, 3, 0)]:
+    for schedule in tried(space, 3, 0):
+        assert fault(schedule, data) is None, schedule.one_line
+
+
+@pytest.mark.gpu
+@needs_hopper
+@pytest.mark.parametrize("workload", [MANY_PARTS, product(64, n=512, k=4096, b_dtype="int8")], ids=["few", "many"])
+def test_every_way_to_load_is_right_on_a_gpu(workload: Workload) -> None:
+    data = TrialData.drawn(workload, 0, torch.device("cuda"))
+    for schedule in starts_of(workload):
         assert fault(schedule, data) is None, schedule.one_line
