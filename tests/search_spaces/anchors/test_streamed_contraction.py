@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import autosched
 from autosched.backends import spaces
 from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.triton.backend import TritonBackend
@@ -193,3 +195,25 @@ def test_every_way_to_load_is_right_on_a_gpu(workload: Workload) -> None:
     data = TrialData.drawn(workload, 0, torch.device("cuda"))
     for schedule in starts_of(workload):
         assert fault(schedule, data) is None, schedule.one_line
+
+
+def of_floats(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return x @ (q.bfloat16().view(64, 4, 128) * scale[:, :, None]).flatten(1).T
+
+
+def of_signed_fields(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    fields = torch.stack(((q << 4) >> 4, q >> 4), -1).bfloat16()
+    return x @ (fields.view(64, 4, 128) * scale[:, :, None]).flatten(1).T
+
+
+@pytest.mark.parametrize(
+    ("function", "weight"),
+    [(of_floats, torch.empty(64, 512, dtype=torch.float8_e4m3fn)), (of_signed_fields, torch.empty(64, 256).char())],
+    ids=["floats", "signed fields"],
+)
+def test_dequantisation_that_is_written_out_streams(
+    function: Callable[..., torch.Tensor], weight: torch.Tensor
+) -> None:
+    traced = autosched.trace(function, torch.empty(4, 512).bfloat16(), weight, torch.empty(64, 4).bfloat16())
+    (product,) = next(c for c in traced.cuts if len(c.workloads) == 1).workloads
+    assert "streamed_contraction" in [s.name for s in spaces.build(product, H200, [CUDA]).sketches]
