@@ -7,9 +7,10 @@ a loop with a bound by the part of its trips that the bound leaves.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cost_models import issue
 from cost_models.bound_variables import bound_variables
 from cost_models.trip_shares import TripShares
 from cost_models.windows import Window, joined, may_overlap, windows_of
@@ -109,6 +110,7 @@ class KernelCounts:
     loops: list[tuple[int, float, For]] = field(default_factory=list)  # depth from 0, trips of all loops up to it, loop
     tiles: dict[str, Tile] = field(default_factory=dict)
     map_flops: float = 0.0
+    issued: float = 0.0  # operations that instructions of maps and reductions take the time of, on a GPU
     transcendental: float = 0.0
     reduced: float = 0.0
     moved: float = 0.0  # elements filled and split
@@ -137,16 +139,17 @@ class _Counter:
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
         self._shares = TripShares(self._extents)
         self._counted: dict[str, str] = {}  # digit -> the variable of the loop that counts it
+        self._numbers: dict[str, tuple[str, ...]] = {}  # digit -> all variables of the number
         self._sources: dict[str, Traffic] = {}  # tile -> its load, also for views of it
         self._bound = bound_variables(kernel)
         self._visit(kernel.body, 1.0, 1.0, ())
         self._join()
 
     def _visit(self, body: tuple[Statement, ...], times: float, taken: float, loops: Loops) -> None:
-        counts, tiles = self.counts, self.counts.tiles
+        counts, tiles, pairs = self.counts, self.counts.tiles, issue.in_pairs(body)
         for s in body:
             if isinstance(s, Map):
-                self._map(s, times)
+                self._map(s, times, pairs)
             elif isinstance(s, Load):
                 tiles[s.dst.name] = s.dst
                 self._sources[s.dst.name] = loaded = self._traffic(s, s.dst, times, taken, loops)
@@ -157,6 +160,7 @@ class _Counter:
             elif isinstance(s, Position):
                 tiles[s.dst.name] = s.dst
                 counts.map_flops += times * s.dst.elements
+                counts.issued += times * s.dst.elements
             elif isinstance(s, Dot):
                 self._dot(s, times)
             elif isinstance(s, For):
@@ -164,6 +168,7 @@ class _Counter:
                 if s.digits is not None:
                     self._extents.update(s.digits.radix)
                     self._counted.update((name, s.variable) for name, _ in s.digits.radix)
+                    self._numbers.update((name, s.digits.number.axes) for name, _ in s.digits.radix)
                 trips = s.extent * self._shares.within(s.bound) * self._shares.useful(s) * self._marked_share(s)
                 counts.loops.append((len(loops), times * trips, s))
                 self._visit(s.body, times * trips, taken, (*loops, (s.variable, trips)))
@@ -172,6 +177,7 @@ class _Counter:
             elif isinstance(s, Reduce):
                 tiles[s.dst.name] = s.dst
                 counts.reduced += times * tiles[s.src].elements
+                counts.issued += times * issue.of_reduction(s, tiles[s.src], bool(counts.dots))
             elif isinstance(s, Scan):
                 self._scan(s, times)
             elif isinstance(s, If):
@@ -192,10 +198,11 @@ class _Counter:
             else:
                 self._move(s, times)
 
-    def _map(self, s: Map, times: float) -> None:
-        self.counts.tiles[s.dst.name] = s.dst
+    def _map(self, s: Map, times: float, pairs: Mapping[str, float]) -> None:
         elements = times * s.dst.elements
         self.counts.map_flops += elements * _flops(s)
+        self.counts.issued += elements * pairs.get(s.dst.name, issue.of_map(s, self.counts.tiles))
+        self.counts.tiles[s.dst.name] = s.dst
         if s.operator in TRANSCENDENTAL:
             self.counts.transcendental += elements
 
@@ -204,7 +211,9 @@ class _Counter:
         self.counts.tiles.update((t.name, t) for t in s.dsts)
         steps = max(1, s.dsts[0].extent(s.axis) - 1).bit_length()
         self.counts.reduced += times * s.dsts[0].elements
-        self.counts.map_flops += times * s.dsts[0].elements * steps * sum(_flops(m) for m in s.combine.body)
+        combined = times * s.dsts[0].elements * steps * sum(_flops(m) for m in s.combine.body)
+        self.counts.map_flops += combined
+        self.counts.issued += times * s.dsts[0].elements + combined
 
     def _dot(self, s: Dot, times: float) -> None:
         tiles = self.counts.tiles
@@ -341,7 +350,9 @@ class _Counter:
                 covered *= reach / size
         if self._bound:
             variables = [of for v in variables for of in self._bound.get(v, (v,))]
-        return frozenset([self._counted.get(v, v) for v in variables] if self._counted else variables), covered
+        if self._numbers:
+            variables = [of for v in variables for of in self._numbers.get(v, (v,))]
+        return frozenset(variables), covered
 
 
 def _flops(s: Map) -> int:

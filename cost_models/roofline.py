@@ -110,7 +110,7 @@ def _on_gpu(nest: Nest, target: Target, need: Resources | None) -> Estimate:
     fill = min(1.0, tiles * kernel.launch.num_warps / (4.0 * target.num_sms))
     return Estimate(
         dot_s=_dot_s(counts, target) * tiles / (busy * hidden),
-        map_s=tiles * (counts.map_flops + counts.reduced) / (target.fp32_flops * busy),
+        map_s=tiles * counts.issued / (target.fp32_flops * busy),
         memory_s=memory / (target.memory_bytes_per_s * fill),
         cache_s=cache / (_L2_SPEEDUP * target.memory_bytes_per_s * busy),
         launch_s=GPU_LAUNCH_S,

@@ -49,8 +49,10 @@ def holding(e: Expression, dtypes: Mapping[str, str]) -> tuple[str, ...]:
         case Gather(tensor) if is_float(dtypes[tensor]):
             # Elements that are not there are NaN, which all of them have.
             return tuple(x for x in MULTIPLIED if holds(x, dtypes[tensor]))
-        case Apply(operator) if operator in ROUNDINGS:
-            return tuple(x for x in MULTIPLIED if holds(x, ROUNDINGS[operator]))
+        case Apply(operator, (of,)) if operator in ROUNDINGS:
+            # Of a type that has all values, each is rounded to itself.
+            types, rounded = holding(of, dtypes), ROUNDINGS[operator]
+            return types if rounded in types else tuple(x for x in MULTIPLIED if holds(x, rounded))
         case Apply(operator, arguments) if operator in _CHOOSING:
             chosen = [holding(a, dtypes) for a in (arguments[1:] if operator == "where" else arguments)]
             return tuple(x for x in MULTIPLIED if all(x in types for types in chosen))

@@ -39,27 +39,32 @@ _ELEMENTS = ("float16", "bfloat16")
 class Streamed:
     """A contraction with one dot for each position of `part`: of `rows`, as stored, by what `computed` is of `large`.
 
-    `thin` is the axis of `rows`, `wide` that of `large`; `outer`: axes of which a program has one position. `together`:
-    a reduced axis along which `large` does not move, as of the values in a byte. `scale`: a factor of each part's dot.
+    `whole`: the contraction, whose dot has its scale apart: a factor of each part's dot. `thin` is the axis of `rows`,
+    `wide` that of `large`. `together`: a reduced axis along which `large` does not move, as of the values in a byte.
     `run`: elements of `large` that a lane has next to each other.
     """
 
-    workload: Workload
-    outer: tuple[Axis, ...]
-    axes: tuple[Axis, ...]
+    whole: Contraction
     thin: Axis
     wide: Axis
     part: Axis
-    k: Axis
     together: Axis | None
     rows: Access
     large: Access
     computed: Expression
-    scale: Expression | None
-    stage: str
-    results: tuple[tuple[str, Expression], ...]
-    element: str
     run: int
+
+    @property
+    def workload(self) -> Workload:
+        return self.whole.workload
+
+    @property
+    def k(self) -> Axis:
+        return self.whole.k
+
+    @property
+    def dot(self) -> Product:
+        return self.whole.dots[0]
 
     @property
     def digits(self) -> int:
@@ -91,21 +96,14 @@ def streamed(workload: Workload) -> Streamed:
     if len(around) > 1:
         raise UnmatchedError("several reduced axes besides one of groups")
     found = Streamed(
-        workload=form.workload,
-        outer=form.outer,
-        axes=form.axes,
+        whole=replace(form, dots=(dot,), results=results),
         thin=thin,
         wide=wide,
         part=around[0],
-        k=form.k,
         together=together,
         rows=rows,
         large=large,
         computed=computed,
-        scale=dot.scale,
-        stage=dot.stage,
-        results=results,
-        element=form.dtype,
         run=run_of(form.k.extent, dtype(dtypes[large.tensor]).bytes),
     )
     _check_runs(found)
@@ -165,7 +163,7 @@ def _check_runs(form: Streamed) -> None:
         raise UnmatchedError(f"k={form.k.extent} of a group, which are no whole vectors of {ALONG} lanes")
     if form.digits not in (1, 2):
         raise UnmatchedError(f"{form.digits} values in a byte; expected one or two")
-    beside = variables(form.computed) - {x.name for x in (*form.outer, form.wide, form.part, form.k)}
+    beside = variables(form.computed) - {x.name for x in (*form.whole.outer, form.wide, form.part, form.k)}
     if beside - ({form.together.name} if form.together else set()):
         raise UnmatchedError("an operand that depends on more than its own axes")
     for access, own, digits in ((form.large, 1, 1), (form.rows, form.digits, form.digits)):
@@ -177,7 +175,7 @@ def _check_runs(form: Streamed) -> None:
         def apart(axis: Axis, access: Access = access, strides: tuple[int, ...] = strides) -> int:
             return sum(i.step(axis.name) * s for i, s in zip(access.index, strides, strict=True))
 
-        others = [apart(x) for x in (*form.outer, form.thin, form.wide, form.part)]
+        others = [apart(x) for x in (*form.whole.outer, form.thin, form.wide, form.part)]
         first = sum(i.offset * s for i, s in zip(access.index, strides, strict=True))
         vector = math.gcd(form.run * digits, LOAD_BYTES // dtype(tensor.dtype).bytes)
         near = apart(form.k) == own and (digits == 1 or form.together is None or apart(form.together) == 1)

@@ -93,12 +93,15 @@ def _of_registers(program: TileProgram, kernel: Kernel, target: Target) -> Resou
     threads = kernel.launch.num_warps * WARP
     body = [*statements(kernel.body)]
     loads = [(s, loop) for loop in body if isinstance(loop, For) for s in loop.body if isinstance(s, Load)]
-    words = sum(s.dst.bytes // (4 * threads) * (2 if loop.pipeline_stages > 1 else 1) for s, loop in loads)
     sums = {s.dst.name: s.dst.elements // threads for s in body if isinstance(s, Fill | Dot)}
-    printer = KernelPrinter(program, kernel, target.features, RegisterDots(program, kernel, target.features))
-    return Resources(
-        _Needs(printer, Operands.none()).shared_bytes, KEPT_REGISTERS + sum(sums.values()) + words, threads
-    )
+    dots = RegisterDots(program, kernel, target.features)
+    held = [(s, loop) for s, loop in loads if s.dst.name not in dots.copied]
+    words = sum(s.dst.bytes // (4 * threads) * (2 if loop.pipeline_stages > 1 else 1) for s, loop in held)
+    printer = KernelPrinter(program, kernel, target.features, dots)
+    with printer.shared.taken():
+        printer.shared.place(dots.shared_bytes)
+    shared = _Needs(printer, Operands.none()).shared_bytes
+    return Resources(shared, KEPT_REGISTERS + sum(sums.values()) + words, threads)
 
 
 @dataclass(frozen=True)

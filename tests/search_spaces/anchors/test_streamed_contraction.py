@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import autosched
 from autosched.backends import spaces
 from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.triton.backend import TritonBackend
@@ -20,9 +23,10 @@ from cuda_on_cpu import EmulatedProgram
 from needed import needs_hopper, needs_nvrtc
 from schedule_checks import fault, tried
 from scheduled_tensors import interpreted
-from search_spaces import SearchSpace, Workload, ops, target_named
+from search_spaces import Schedule, SearchSpace, Workload, ops, target_named
 from search_spaces.errors import UnmatchedError
-from search_spaces.programs.statements import Dot, Load, statements
+from search_spaces.programs.statements import Load, statements
+from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.streamed import streamed
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
@@ -47,6 +51,8 @@ STREAMED = {
     "int4 in long groups, few of them": product(b_dtype="int4", group=256, k=768),
     "int4 with zero points": product(b_dtype="int4", group=64, zero_points=True),
     "int4 and one scale for a column": product(b_dtype="int4"),
+    "floats of eight bits": product(b_dtype="float8_e4m3fn"),
+    "wide floats of eight bits, in groups": product(b_dtype="float8_e5m2", group=128, dtype="float16"),
     "few columns": ops.matmul(40, 3, 512, "float16", layout="nt"),
     "with an epilogue": product(epilogue="gelu"),
 }
@@ -93,26 +99,58 @@ def test_kernels_compute_what_they_should(workload: Workload, tmp_path: Path) ->
     data.judge()
 
 
+def starts_of(workload: Workload) -> list[Schedule]:
+    """A start of each way to load rows and to bring the large operand, and one with split sums."""
+    found: dict[tuple[KnobValue, ...], Schedule] = {}
+    for s in space_of(workload).seeds():
+        found.setdefault((s.knobs["rows_load"], s.knobs.integer("stages") > 2, s.knobs.integer("split") > 1), s)
+    return [*found.values()]
+
+
+MANY_PARTS = product(9, k=1024, b_dtype="int4", group=64)
+
+
+def test_starts_have_every_way_to_load() -> None:
+    ways = {(s.knobs["rows_load"], s.knobs.integer("stages") > 2) for s in starts_of(MANY_PARTS)}
+    assert ways == set(itertools.product(("registers", "shared"), (False, True)))
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("workload", [STREAMED["float16, more rows"], STREAMED["int4 with zero points"]])
 def test_kernels_compile_without_spills_as_was_told_before(workload: Workload) -> None:
-    schedule = space_of(workload).seeds()[0]
-    facts = CUDA.compile(CUDA.render(schedule.program, "", H200), schedule.program, H200).facts
-    (kernel,) = schedule.program.kernels
-    needs = CUDA.limits.needs(schedule.program, kernel, H200)
-    assert needs is not None
-    assert facts.spill_bytes == 0, schedule.one_line
-    assert facts.registers <= needs.registers_per_thread + 16, schedule.one_line
+    for schedule in starts_of(workload):
+        facts = CUDA.compile(CUDA.render(schedule.program, "", H200), schedule.program, H200).facts
+        needs = CUDA.limits.needs(schedule.program, schedule.program.kernels[0], H200)
+        assert needs is not None
+        assert facts.spill_bytes == 0, schedule.one_line
+        assert facts.registers <= needs.registers_per_thread + 16, schedule.one_line
+        if len(schedule.program.kernels) == 1:
+            assert facts.shared_memory_bytes == needs.shared_memory_bytes
 
 
-def test_elements_are_loaded_once_in_vectors_and_never_shared() -> None:
-    schedule = space_of(product(k=4096, b_dtype="int4", group=128)).seeds()[0]
-    body = [*statements(schedule.program.kernels[0].body)]
-    assert sum(isinstance(s, Load) and s.dst.dtype == "uint8" for s in body) == 1
-    assert [s.from_memory for s in body if isinstance(s, Dot)] == [True, True]
-    text = CUDA.render(schedule.program, "", H200)
-    assert "load_words_once<16>(" in text
-    assert "__syncthreads" not in text.partition("large_next")[2].partition("scaled")[0]
+def test_shared_rows_and_copies_ahead_compute_what_they_should(tmp_path: Path) -> None:
+    data = TrialData.drawn(MANY_PARTS, 0, torch.device("cpu"))
+    copying = [s for s in starts_of(MANY_PARTS) if "copy_ahead<" in CUDA.render(s.program, "", H200)]
+    assert len(copying) > 2
+    for number, schedule in enumerate(copying):
+        data.poison()
+        (folder := tmp_path / str(number)).mkdir()
+        EmulatedProgram(schedule.program, H200, folder)(data.operands)
+        data.judge()
+
+
+def test_no_warp_waits_for_another_before_all_sums_unless_rows_are_shared() -> None:
+    workload = product(k=4096, b_dtype="int4", group=128)
+    for schedule in starts_of(workload):
+        body = [*statements(schedule.program.kernels[0].body)]
+        assert sum(isinstance(s, Load) and s.dst.dtype == "uint8" for s in body) == 1
+        text = CUDA.render(schedule.program, "", H200)
+        loop = text.partition("#pragma unroll 1\n")[2].partition("float sum[")[0]
+        assert "multiply_bfloat16<" in loop
+        assert "__syncthreads" not in loop
+        shared = schedule.knobs["rows_load"] == "shared"
+        assert ("meet_part<" in loop) == (shared and schedule.knobs.integer("warps") > schedule.knobs.tile("k"))
+        assert ("wait_ahead<" in loop) == (shared or schedule.knobs.integer("stages") > 2)
 
 
 def test_backends_that_cannot_have_no_such_kernels() -> None:
@@ -141,11 +179,6 @@ def test_others_are_refused_with_the_reason(workload: Workload, why: str) -> Non
         streamed(workload.scheduled)
 
 
-def test_floats_of_eight_bits_are_left_to_others() -> None:
-    space = spaces.build(product(b_dtype="float8_e4m3fn"), H200, [CUDA])
-    assert "streamed_contraction" not in [s.name for s in space.sketches]
-
-
 @pytest.mark.gpu
 @needs_hopper
 @every
@@ -153,3 +186,34 @@ def test_kernels_are_right_on_a_gpu(workload: Workload) -> None:
     space, data = space_of(workload), TrialData.drawn(workload, 0, torch.device("cuda"))
     for schedule in tried(space, 3, 0):
         assert fault(schedule, data) is None, schedule.one_line
+
+
+@pytest.mark.gpu
+@needs_hopper
+@pytest.mark.parametrize("workload", [MANY_PARTS, product(64, n=512, k=4096, b_dtype="int8")], ids=["few", "many"])
+def test_every_way_to_load_is_right_on_a_gpu(workload: Workload) -> None:
+    data = TrialData.drawn(workload, 0, torch.device("cuda"))
+    for schedule in starts_of(workload):
+        assert fault(schedule, data) is None, schedule.one_line
+
+
+def of_floats(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return x @ (q.bfloat16().view(64, 4, 128) * scale[:, :, None]).flatten(1).T
+
+
+def of_signed_fields(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    fields = torch.stack(((q << 4) >> 4, q >> 4), -1).bfloat16()
+    return x @ (fields.view(64, 4, 128) * scale[:, :, None]).flatten(1).T
+
+
+@pytest.mark.parametrize(
+    ("function", "weight"),
+    [(of_floats, torch.empty(64, 512, dtype=torch.float8_e4m3fn)), (of_signed_fields, torch.empty(64, 256).char())],
+    ids=["floats", "signed fields"],
+)
+def test_dequantisation_that_is_written_out_streams(
+    function: Callable[..., torch.Tensor], weight: torch.Tensor
+) -> None:
+    traced = autosched.trace(function, torch.empty(4, 512).bfloat16(), weight, torch.empty(64, 4).bfloat16())
+    (product,) = next(c for c in traced.cuts if len(c.workloads) == 1).workloads
+    assert "streamed_contraction" in [s.name for s in spaces.build(product, H200, [CUDA]).sketches]

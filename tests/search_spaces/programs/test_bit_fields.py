@@ -40,22 +40,35 @@ def found(load: Load, *made: Map, others: Sequence[Load] = ()) -> FieldOperand |
     return field_operand(body, made[-1].dst.name)
 
 
-@given(st.integers(0, 7), st.integers(1, 7), st.integers(-100, 100), st.sampled_from(["int8", "uint8"]))
-def test_bits_of_a_byte_less_a_constant_are_a_field(first: int, width: int, less: int, dtype: str) -> None:
+@given(st.integers(0, 7), st.integers(1, 7), st.integers(-60, 60), st.booleans(), st.sampled_from(["int8", "uint8"]))
+def test_bits_of_a_byte_less_a_constant_are_a_field(
+    first: int, width: int, less: int, signed: bool, dtype: str
+) -> None:
     width = min(width, 8 - first)
+    sign = 1 << width - 1 if signed else 0
     made = maps(
         ("cast", [""], "int32"),
         ("shift_right", ["", first], "int32"),
         ("bitwise_and", ["", (1 << width) - 1], "int32"),
+        ("bitwise_xor", ["", sign], "int32"),
         ("cast", [""], "float32"),
-        ("sub", ["", float(less)], "float32"),
+        ("sub", ["", float(less + sign)], "float32"),
         ("cast", [""], "float16"),
     )
-    assert found(byte(dtype), *made) == FieldOperand(byte(dtype), BitField(first, width, less))
+    assert found(byte(dtype), *made) == FieldOperand(byte(dtype), BitField(first, width, less, signed))
 
 
 def test_a_signed_byte_is_a_field() -> None:
-    assert found(byte("int8"), *maps(("cast", [""], "bfloat16"))) == FieldOperand(byte("int8"), BitField(0, 8))
+    assert found(byte("int8"), *maps(("cast", [""], "bfloat16"))) == FieldOperand(
+        byte("int8"), BitField(0, 8, signed=True)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_a_float_of_eight_bits_is_its_byte(dtype: str) -> None:
+    assert found(byte(dtype), *maps(("cast", [""], "float32"), ("cast", [""], "bfloat16"))) == FieldOperand(
+        byte(dtype), None
+    )
 
 
 def test_a_field_may_be_written_otherwise() -> None:
@@ -83,7 +96,7 @@ def test_another_tile_with_fewer_axes_is_a_zero_point() -> None:
         ("uint8", [("bitwise_xor", ["", 128], "int32")]),
         ("int8", [("mul", ["", ""], "float32")]),
         ("int8", [("add", ["", 0.5], "float32")]),
-        ("float8_e4m3fn", [("cast", [""], "float16")]),
+        ("float8_e4m3fn", [("mul", ["", 2.0], "float16")]),
     ],
     ids=[
         "doubled",
@@ -94,7 +107,7 @@ def test_another_tile_with_fewer_axes_is_a_zero_point() -> None:
         "a bit turned",
         "squared",
         "a half",
-        "a float",
+        "a float doubled",
     ],
 )
 def test_other_functions_are_none(dtype: str, steps: list[tuple[str, list[str | float | int], str]]) -> None:

@@ -38,10 +38,24 @@ def test_numbers_of_8_bits_are_held_by_both_types_of_16(dtype: str) -> None:
         (ex.sub(X, Literal(129.0)), "int8", ("float16", "float32")),
         (ex.mul(X, Literal(0.5)), "int8", ("float32",)),
         (ex.call("round_bfloat16", ex.mul(X, Literal(0.3))), "int8", ("bfloat16", "float32")),
+        (ex.call("round_bfloat16", X), "float8_e4m3fn", MULTIPLIED),
+        (ex.call("round_bfloat16", X), "float16", ("bfloat16", "float32")),
         (ex.call("to_float", ex.call("bitwise_and", ex.call("to_integer", X), Integer(15))), "int64", MULTIPLIED),
         (ex.call("to_integer", X), "int8", ()),
     ],
-    ids=["float16", "int16", "int64", "256", "257", "halves", "rounded", "four bits", "integers"],
+    ids=[
+        "float16",
+        "int16",
+        "int64",
+        "256",
+        "257",
+        "halves",
+        "rounded",
+        "rounded to itself",
+        "rounded halves",
+        "four bits",
+        "integers",
+    ],
 )
 def test_values_are_held_as_far_as_significands_reach(
     expression: Expression, dtype: str, held: tuple[str, ...]

@@ -53,6 +53,14 @@ static void matrices(unsigned* part, int count, unsigned at, bool across) {
 
 struct A { Word words[4]; };
 struct B { Word words[2]; };
+static float short_number(unsigned char bits, int mantissa) {
+    int exponent = (bits & 0x7f) >> mantissa, most = (1 << 7 - mantissa) - 1, bias = most / 2;
+    float part = float(bits & (1 << mantissa) - 1) / float(1 << mantissa);
+    float x = exponent ? ldexpf(1 + part, exponent - bias) : ldexpf(part, 1 - bias);
+    if (mantissa == 2 && exponent == most) x = part ? NAN : INFINITY;
+    if (mantissa == 3 && (bits & 0x7f) == 0x7f) x = NAN;
+    return bits & 0x80 ? -x : x;
+}
 static double number(unsigned short bits, char kind) {
     if (kind == 'b') return as<unsigned, float>(unsigned(bits) << 16);
     _Float16 y;
@@ -229,10 +237,19 @@ EMULATED = {
             ("float16", "0x64006400", "0x3c003c00", "0xbc00bc00"),
         )
         for name, arguments, factors in (
-            ("fields", "uint32 bits, uint32 added", f"bits & mask | {base}, {one}, added"),
+            ("fields", "uint32 bits, uint32 added", f"bits & mask ^ ({base} | turned), {one}, added"),
             ("signed", "uint32 bits", f"bits & 0x800080 | {base}, {minus_one}, bits & 0x7f007f | {base}"),
             ("less", "uint32 x, uint32 y", f"y, {minus_one}, x"),
         )
+    },
+    **{
+        f"uint32 floats_{name}_{element}(uint32 bits)": (
+            "{ uint32 both = 0; for (int half = 0; half < 2; ++half) {"
+            f" {element} y; narrowed(short_number(bits >> 8 * half, {mantissa}), y);"
+            " both |= uint32(y.bits) << 16 * half; } return both; }"
+        )
+        for name, mantissa in (("float8_e4m3fn", 3), ("float8_e5m2", 2))
+        for element in ("bfloat16", "float16")
     },
     "uint32 round_tf32(uint32 bits)": "{ return (bits + 0x1000) & 0xffffe000; }",
     "uint32 pack_float16(float first, float second)": (

@@ -14,25 +14,26 @@ and 1 and 3, and those of the other operand are as far apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots import functions as fn
+from autosched.backends.cuda.dots.byte_pairs import ELEMENTS, BytePairs
 from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.plans import DotPlan
+from autosched.backends.cuda.dots.register_words import RegisterWords
+from autosched.backends.cuda.dots.shared_vectors import SharedVectors
+from autosched.backends.cuda.language.index import sum_of
 from autosched.backends.cuda.language.iterations import Iterations
 from autosched.backends.cuda.language.loops import UNROLL
-from autosched.backends.cuda.language.scope import call, open_braces
-from autosched.backends.cuda.memory.moves import Move
+from autosched.backends.cuda.language.scope import open_braces
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Digit, Layout, registers, simplified
 from search_spaces.devices.features import Features
-from search_spaces.devices.lanes import ACROSS, ALONG, LOAD_BYTES, STEP, run_of
-from search_spaces.programs.addressing import address
+from search_spaces.devices.lanes import ACROSS, ALONG, STEP, run_of
 from search_spaces.programs.bit_fields import BitField, field_operand, made_by
 from search_spaces.programs.statements import (
     Deinterleave,
@@ -46,56 +47,23 @@ from search_spaces.programs.statements import (
     produced,
     statements,
 )
-from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tile_program import Kernel, TileProgram, loads_at_data
 from search_spaces.workloads.dtypes import dtype
-
-# A number in whose mantissa a field of bits is a distance from it, its bits and those of 1: of each half of a word.
-_BASES = {"bfloat16": (128, 0x4300, 0x3F80), "float16": (1024, 0x6400, 0x3C00)}
-# Types of pairs (PTX ISA, fma).
-_SHORT = {"bfloat16": "bf16", "float16": "f16"}
-
-_WORDS = """\
-template <int bytes>
-__device__ __forceinline__ void NAME(uint32* to, const void* from, bool inside = true) {
-    typename Words<bytes>::type words = {};
-    if (inside) words = LOADED;
-    memcpy(to, &words, bytes);
-}"""
-_FIELDS = """\
-// Bits of both halves of a word as numbers, and a constant added.
-template <uint32 mask>
-__device__ __forceinline__ uint32 fields_{element}(uint32 bits, uint32 added) {{
-    uint32 x;
-    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(x) : "r"(bits), "n"(mask), "r"({base}u));
-    asm("fma.rn.{short}x2 %0, %0, %1, %2;" : "+r"(x) : "r"({one}u), "r"(added));
-    return x;
-}}"""
-_SIGNED = """\
-// The lower bytes of both halves of a word as signed numbers: seven bits, less 128 where the eighth is set.
-__device__ __forceinline__ uint32 signed_{element}(uint32 bits) {{
-    uint32 x, y;
-    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(x) : "r"(bits), "r"(0x007f007fu), "r"({base}u));
-    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(y) : "r"(bits), "r"(0x00800080u), "r"({base}u));
-    asm("fma.rn.{short}x2 %0, %1, %2, %3;" : "=r"(x) : "r"(y), "r"({minus_one}u), "r"(x));
-    return x;
-}}"""
-
-_LESS = """\
-__device__ __forceinline__ uint32 less_{element}(uint32 x, uint32 y) {{
-    asm("fma.rn.{short}x2 %0, %1, %2, %0;" : "+r"(x) : "r"(y), "r"({minus_one}u));
-    return x;
-}}"""
 
 
 @dataclass(frozen=True)
 class _Operand:
-    """The words of a load: the values of one `digit` of every `digits`, or a `field` of each byte, less `zeros`."""
+    """The words of a load: the values of one `digit` of every `digits`, or a `field` of each byte, less `zeros`.
+
+    `floats`: each byte is a float.
+    """
 
     load: Load
     digit: int = 0
     digits: int = 1
     field: BitField | None = None
     zeros: str = ""
+    floats: bool = False
 
     @property
     def size(self) -> int:
@@ -123,10 +91,67 @@ class RegisterDots:
         self._operands = {(s.a, s.b): (self._operand(s.a), self._operand(s.b)) for s in dots}
         self._plans = {(s.a, s.b): self._plan(s) for s in dots}
         self._sums = {s.dst.name: self._plans[s.a, s.b] for s in dots}
+        self._sums_of = {(s.a, s.b): s.dst.name for s in dots}
         self._loads = {x.load.dst.name: x.load for pair in self._operands.values() for x in pair}
+        if any(len({(a.load, b.load) for a, b in self._added_to(x).values()}) > 1 for x in self._sums):
+            raise CompileError(f"dots of several loads added to one tile; expected one of each: {kernel.name}")
         made = {s.dst.name for d in dots for x in (d.a, d.b) for s in made_by(self._body, x)}
         parts = {t.name for s in self._body if isinstance(s, Deinterleave) and s.src in self._loads for t in s.dst}
-        self._unprinted = {*self._loads, *made, *parts}
+        shared = {self._operands[s.a, s.b][1].load.dst.name for s in dots if s.shared_b}
+        self._copied = self._copied_vectors(loops[0], dots)
+        # Copies that registers take whole at the beginning of their iteration.
+        self._taken = {name: x for name, x in self._copied.items() if name not in shared}
+        at_data = loads_at_data(loops[0])
+        self._words = RegisterWords(
+            operands={name: s for name, s in self._loads.items() if name not in shared},
+            once={pair[0].load.dst.name for pair in self._operands.values()},
+            copied={*self._taken},
+            others={
+                s.dst.name: s
+                for s in self._body
+                if isinstance(s, Load) and s.dst.name not in self._loads and s not in at_data and not s.fill
+            },
+            program=program,
+            functions=self._functions,
+        )
+        self._unprinted = {*self._loads, *self._words.others, *made, *parts}
+
+    def _added_to(self, sums: str) -> dict[tuple[str, str], tuple[_Operand, _Operand]]:
+        """The operands of all dots that add to a tile, in order."""
+        return {dot: pair for dot, pair in self._operands.items() if self._sums_of[dot] == sums}
+
+    def _copied_vectors(self, loop: For, dots: Sequence[Dot]) -> dict[str, SharedVectors]:
+        """Operands that are copied: shared rows, and the large one where it is to be several iterations ahead."""
+        ahead, found = max(1, _ahead(loop)), dict[str, SharedVectors]()
+        for s in dots:
+            plan, (large, rows) = self._plans[s.a, s.b], self._operands[s.a, s.b]
+            wanted = [(large, plan.rows, 1)] if ahead > 1 else []
+            wanted += [(rows, plan.columns, plan.row_warps)] if s.shared_b else []
+            for x, own, beside in wanted:
+                if x.load.dst.name not in found:
+                    found[x.load.dst.name] = SharedVectors(
+                        x.load,
+                        part=plan.batch,
+                        own=own,
+                        k=plan.k,
+                        layout=self._layout(x, large, plan),
+                        beside=beside,
+                        slots=min(ahead + 1, loop.extent),
+                        begin=sum(v.bytes for v in found.values()),
+                        buffer=self._program.buffer(x.load.buffer),
+                        functions=self._functions,
+                    )
+        return found
+
+    @property
+    def copied(self) -> Set[str]:
+        """Tiles that registers do not have before they are multiplied, or ahead."""
+        return self._copied.keys()
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of operands."""
+        return sum(x.bytes for x in self._copied.values())
 
     def _operand(self, name: str) -> _Operand:
         """The load of an operand, and its part of the words."""
@@ -140,16 +165,18 @@ class RegisterDots:
         found = field_operand(self._body, name)
         if found is None:
             raise CompileError(f"{name} is neither as loaded nor a field of bytes")
-        return _Operand(found.load, field=found.field, zeros=found.zeros.dst.name if found.zeros else "")
+        zeros = found.zeros.dst.name if found.zeros else ""
+        return _Operand(found.load, field=found.field, zeros=zeros, floats=found.field is None)
 
     def _plan(self, s: Dot) -> DotPlan:
         a, b = self._operands[s.a, s.b]
         (batch, rows, columns), (count, m, n) = s.dst.axes, s.dst.shape
-        element = next((t.dtype for t in (a.load.dst, b.load.dst) if t.dtype in _BASES), "")
-        if rows not in a.load.dst.axes or m % 16 or n % ACROSS or count != self._warps or not element:
+        element = next((t.dtype for t in (a.load.dst, b.load.dst) if t.dtype in ELEMENTS), "")
+        beside, rest = divmod(self._warps, count)
+        if rows not in a.load.dst.axes or m % (16 * max(1, beside)) or n % ACROSS or rest or not element:
             raise CompileError(f"{s.dst} += dot({s.a}, {s.b}): no products of 16 by 8 of 16-bit floats for each warp")
         depth = a.load.dst.extent(s.axis)
-        plan = DotPlan("warp", rows, columns, s.axis, m, n, depth, element, self._warps, 1, 1, (True, True))
+        plan = DotPlan("warp", rows, columns, s.axis, m, n, depth, element, self._warps, beside, 1, (True, True))
         return replace(plan, batch=batch, products=count, product_warps=count)
 
     @property
@@ -167,9 +194,17 @@ class RegisterDots:
         shape = dict(zip(operand.load.dst.axes, operand.load.dst.shape, strict=True))
         (own,) = shape.keys() - {batch, k}
         run = run_of(large.load.dst.extent(k), large.size) * operand.digits
+        beside = plan.row_warps if own == plan.rows else 1
         return {
-            batch: simplified((Digit("warp", shape[batch]),)),
-            own: simplified((Digit("lane", ACROSS, ALONG), Digit("register", shape[own] // ACROSS))),
+            batch: simplified((Digit("warp", shape[batch], plan.row_warps),)),
+            own: simplified(
+                (
+                    Digit("lane", ACROSS, ALONG),
+                    Digit("register", math.gcd(shape[own] // ACROSS, 2)),
+                    Digit("warp", beside),
+                    Digit("register", max(1, shape[own] // (2 * ACROSS * beside))),
+                )
+            ),
             k: simplified((Digit("register", run), Digit("lane", ALONG), Digit("register", shape[k] // (run * ALONG)))),
         }
 
@@ -178,124 +213,148 @@ class RegisterDots:
         return [*self._functions.texts.values()]
 
     def load(self, s: Load | View | Fill | Interleave, printer: KernelPrinter) -> bool:
-        return s.dst.name in self._loads
+        return s.dst.name in self._loads or s.dst.name in self._words.others
 
     def printed(self, s: Statement, printer: KernelPrinter) -> None:
         pass
 
     def loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> bool:
-        """Print the loop with the loads of one iteration ahead, if it has stages, in registers."""
+        """Print the loop, with the loads of the next iteration, and copies of several, ahead if it has stages."""
         if s.body is not self._body:
             return False
-        block, ahead = printer.block, s.pipeline_stages > 1 and s.extent > 1
-        rest = [x for x in s.body if not self._is_printed_here(x)]
+        with printer.shared.taken():
+            self._turns = turns
+            self._at = printer.shared.claim(self.shared_bytes) if self._copied else ""
+            self._loop(s, turns, printer)
+        return True
+
+    def _loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> None:
+        block, ahead, copied = printer.block, _ahead(s) > 0, max(1, _ahead(s)) if self._copied else 0
+        words = self._words
         open_braces(block, "")
         if ahead:
-            self._declare("next", printer)
-            open_braces(block, "")
-            block.write(f"const int {turns.counter} = {turns.first};")
-            self._bring("next", printer)
+            words.declare("next", printer)
+            self._at_turn(turns.first, turns, printer, lambda: words.load("next", printer))
+        if copied:
+            open_braces(block, f"{UNROLL}\nfor (int ahead = 0; ahead < {copied}; ++ahead)")
+            self._copy(sum_of(turns.first, "ahead"), turns, printer)
             block.close()
         turns.open_loop(block, turns.first, turns.end, unroll=1)
         with printer.shared.repeated():
-            self._declare("words", printer)
+            words.declare("words", printer)
             if ahead:
-                for name in self._loads:
-                    now, then = self._name(name, "words", printer), self._name(name, "next", printer)
-                    block.write(f"memcpy({now}, {then}, sizeof({now}));")
-                open_braces(block, f"if ({turns.counter} + 1 < {turns.end})")
-                block.write(f"const int ahead = {turns.counter} + 1;")
-                open_braces(block, "")
-                block.write(f"const int {turns.counter} = ahead;")
-                self._bring("next", printer)
-                block.close()
-                block.close()
+                words.move("next", "words", printer)
             else:
-                self._bring("words", printer)
-            printer.body(rest)
+                words.load("words", printer)
+            if copied:
+                block.write(f"wait_ahead<{copied - 1}>();")
+            for vectors in self._copied.values():
+                vectors.meet(printer)
+            for name, vectors in self._taken.items():
+                vectors.take(words.name(name, "words", printer), words.function("load_words"), self._at, turns, printer)
+            if ahead:
+                self._at_turn(f"{turns.counter} + 1", turns, printer, lambda: words.load("next", printer))
+            if copied:
+                self._copy(f"{turns.counter} + {copied}", turns, printer)
+            words.widen(printer)
+            printer.body([x for x in s.body if not self._is_printed_here(x)])
         block.close()
         block.close()
-        return True
+
+    def _at_turn(self, turn: str, turns: Iterations, printer: KernelPrinter, body: Callable[[], None]) -> None:
+        """Print what an iteration needs at another one, if there is that one."""
+        block = printer.block
+        open_braces(block, "")
+        block.write(f"const int turn = {turn};")
+        open_braces(block, f"if (turn < {turns.end})")
+        block.write(f"const int {turns.counter} = turn;")
+        body()
+        block.close()
+        block.close()
+
+    def _copy(self, turn: str, turns: Iterations, printer: KernelPrinter) -> None:
+        """Issue all copies of an iteration, as one group."""
+
+        def each() -> None:
+            for vectors in self._copied.values():
+                vectors.copy(self._at, turns, printer)
+
+        self._at_turn(turn, turns, printer, each)
+        printer.block.write("commit_ahead();")
 
     def _is_printed_here(self, s: Statement) -> bool:
         if isinstance(s, Deinterleave):
             return s.src in self._loads
         return any(t.name in self._unprinted for t in produced(s))
 
-    def _name(self, tile: str, word: str, printer: KernelPrinter) -> str:
-        return printer.identifiers.of((word, tile), f"{printer.tiles.name(tile)}_{word}")
-
-    def _declare(self, word: str, printer: KernelPrinter) -> None:
-        for name, load in self._loads.items():
-            layout = printer.tiles.layout(name)
-            elements = np.prod([registers(layout[x]) for x in load.dst.axes])
-            size = int(elements) * dtype(load.dst.dtype).bytes // 4
-            printer.block.write(f"uint32 {self._name(name, word, printer)}[{size}];")
-
-    def _bring(self, word: str, printer: KernelPrinter) -> None:
-        """Load all words of this iteration."""
-        large = {pair[0].load.dst.name for pair in self._operands.values()}
-        for name, load in self._loads.items():
-            buffer = self._program.buffer(load.buffer)
-            layout, size = printer.tiles.layout(name), dtype(buffer.dtype).bytes
-            place = printer.places.place(address(buffer, load.slices, printer.indexing.extents), layout)
-            k = load.dst.axes[-1]
-            vector = min(layout[k][0].size, LOAD_BYTES // size)
-            move = Move(
-                load.dst, buffer, layout, replace(place, axis=k, vector=vector), printer.tiles.at(load.dst.axes, layout)
-            )
-            function = self._loading("load_words_once" if name in large else "load_words")
-            to = f"{self._name(name, word, printer)} + ({move.index}) / {4 // size}"
-            tests = [" && ".join(place.tests)] if place.tests else []
-            line = call(f"{function}<{vector * size}>", to, printer.memory.pointer(move), *tests) + ";"
-            printer.memory.each_vector(move, [line])
-
-    def _loading(self, name: str) -> str:
-        how = "*static_cast<const typename Words<bytes>::type*>(from)"
-        if name == "load_words_once":
-            how = how.replace("*static_cast", "__ldcs(static_cast", 1) + ")"
-        return self._functions.use(name, _WORDS.replace("NAME", name).replace("LOADED", how))
-
     def dot(self, s: Dot, printer: KernelPrinter) -> None:
-        plan, (a, b) = self._plans[s.a, s.b], self._operands[s.a, s.b]
-        acc, apart = printer.tiles[s.dst.name], a.field is not None
+        """Print all dots of the same loads at the first of them: a vector has values of several."""
+        (first, (large, rows)), *_ = added = [*self._added_to(s.dst.name).items()]
+        if (s.a, s.b) != first:
+            return
+        plan = self._plans[first]
+        acc = printer.tiles[s.dst.name]
         row, column = acc.apart(plan.rows), acc.apart(plan.columns)
         multiply = self._functions.use(fn.multiply_name(plan), fn.multiply(plan, self._features))
-        k_a, k_b = (registers(printer.tiles.layout(x.load.dst.name)[plan.k]) for x in (a, b))
+        k_a, k_b = (registers(printer.tiles.layout(x.load.dst.name)[plan.k]) for x in (large, rows))
+        shared = self._copied.get(rows.load.dst.name)
+        steps = max(1, shared.vector // (STEP * rows.digits)) if shared else 1
+        parts = [(more, *pair) for more in range(steps) for _, pair in added]
+        pairs = BytePairs(plan.element, self._functions, self._features)
         write = printer.block.write
         write(UNROLL)
-        open_braces(printer.block, f"for (int step = 0; step < {k_a // STEP}; ++step)")
-        columns = plan.n // ACROSS
-        write(f"uint32 b_part[{columns}][2];")
+        open_braces(printer.block, f"for (int step = 0; step < {k_a // (STEP * steps)}; ++step)")
+        write(f"uint32 a_part[{plan.row_tiles}][{len(parts)}][4];")
         write(UNROLL)
-        open_braces(printer.block, f"for (int j = 0; j < {columns}; ++j)")
-        for number, pair in enumerate(self._pairs(b, f"j * {k_b}", apart, plan.element, printer)):
-            write(f"b_part[j][{number}] = {pair};")
+        open_braces(printer.block, f"for (int i = 0; i < {plan.row_tiles}; ++i)")
+        for n, (more, a, _) in enumerate(parts):
+            for half in range(2):
+                words = self._words.name(a.load.dst.name, "words", printer)
+                at = f"((2 * i + {half}) * {k_a} + {_step(steps, more)} * {STEP * a.digits}) / {4 // a.size}"
+                for number, pair in enumerate(self._pairs(a, words, at, pairs)):
+                    if a.zeros:
+                        pair = pairs.less(pair, self._element(a.zeros, {plan.rows: f"2 * i + {half}"}, printer))
+                    write(f"a_part[i][{n}][{2 * number + half}] = {pair};")
         printer.block.close()
         write(UNROLL)
-        open_braces(printer.block, f"for (int i = 0; i < {plan.m // 16}; ++i)")
-        write("uint32 a_part[4];")
-        for half in range(2):
-            for number, pair in enumerate(self._pairs(a, f"(2 * i + {half}) * {k_a}", apart, plan.element, printer)):
-                if a.zeros:
-                    pair = self._less(pair, a.zeros, {plan.rows: f"2 * i + {half}"}, plan.element, printer)
-                write(f"a_part[{2 * number + half}] = {pair};")
+        open_braces(printer.block, f"for (int j = 0; j < {plan.n // ACROSS}; ++j)")
+        if shared:
+            write(f"uint32 b_words[{shared.vector_bytes // 4}];")
+            at = shared.words(self._at, "step", "j", self._turns, printer)
+            write(f"{self._words.function('load_words')}<{shared.vector_bytes}>(b_words, {at});")
+        write(f"uint32 b_part[{len(parts)}][2];")
+        apart = any(a.field for _, a, _ in parts)
+        for n, (more, _, b) in enumerate(parts):
+            words, at = "b_words", str(more * STEP * b.digits // 2)
+            if not shared:
+                words = self._words.name(b.load.dst.name, "words", printer)
+                at = f"(j * {k_b} + step * {STEP * b.digits}) / {4 // b.size}"
+            for number, pair in enumerate(self._pairs(b, words, at, pairs, apart)):
+                write(f"b_part[{n}][{number}] = {pair};")
         write(UNROLL)
-        write(f"for (int j = 0; j < {columns}; ++j)")
-        write(f"    {multiply}<{row}, {column}>({acc.name} + i * {2 * row} + j * {2 * column}, a_part, b_part[j]);")
-        printer.block.close()
-        printer.block.close()
+        open_braces(printer.block, f"for (int i = 0; i < {plan.row_tiles}; ++i)")
+        for n in range(len(parts)):
+            at = f"{acc.name} + i * {2 * row} + j * {2 * column}"
+            write(f"{multiply}<{row}, {column}>({at}, a_part[i][{n}], b_part[{n}]);")
+        for _ in range(3):
+            printer.block.close()
 
-    def _pairs(self, x: _Operand, row: str, apart: bool, element: str, printer: KernelPrinter) -> Iterator[str]:
+    @staticmethod
+    def _element(name: str, row: Mapping[str, str], printer: KernelPrinter) -> str:
+        held = printer.tiles[name]
+        return f"float({held.element({**printer.tiles.at(held.tile.axes, held.layout), **row})})"
+
+    def _pairs(self, x: _Operand, words: str, first: str, pairs: BytePairs, apart: bool = False) -> Iterator[str]:
         """Both pairs of a lane's four positions of a step; `apart`: positions 0 and 2, and 1 and 3."""
-        name = self._name(x.load.dst.name, "words", printer)
 
         def word(number: int) -> str:
-            return f"{name}[({row} + step * {STEP * x.digits}) / {4 // x.size} + {number}]"
+            return f"{words}[{first} + {number}]"
 
         if x.field is not None:
-            yield self._field(x.field, word(0), 0, element)
-            yield self._field(x.field, word(0), 8, element)
+            yield pairs.field(x.field, word(0), 0)
+            yield pairs.field(x.field, word(0), 8)
+        elif x.floats:
+            yield from (pairs.floats(x.load.dst.dtype, word(0), more) for more in (0, 16))
         elif not apart:
             yield word(0)
             yield word(1)
@@ -313,39 +372,12 @@ class RegisterDots:
         head = f"__device__ __forceinline__ uint32 {which}_halves(uint32 x, uint32 y)"
         return self._functions.use(f"{which}_halves", f"{head} {{ return __byte_perm(x, y, {selector}); }}")
 
-    def _field(self, field: BitField, word: str, more: int, element: str) -> str:
-        told, base = self._words(element), _BASES[element][0]
-        shift = field.first + more
-        shifted = f"{word} >> {shift}" if shift else word
-        if field.is_signed:
-            return f"{self._functions.use(f'signed_{element}', _SIGNED.format(**told))}({shifted})"
-        name = self._functions.use(f"fields_{element}", _FIELDS.format(**told))
-        mask = (1 << field.width) - 1
-        return f"{name}<{hex(mask << 16 | mask)}>({shifted}, {hex(_pair(-(base + field.less), element))}u)"
 
-    def _less(self, pair: str, zeros: str, row: Mapping[str, str], element: str, printer: KernelPrinter) -> str:
-        """A pair less an element of a row."""
-        held = printer.tiles[zeros]
-        at = {**printer.tiles.at(held.tile.axes, held.layout), **row}
-        packed = self._functions.use(*fn.pack(element, self._features))
-        name = self._functions.use(f"less_{element}", _LESS.format(**self._words(element)))
-        return f"{name}({pair}, {packed}(float({held.element(at)}), float({held.element(at)})))"
-
-    @staticmethod
-    def _words(element: str) -> dict[str, str]:
-        _, bits, one = _BASES[element]
-        halves = {"base": bits, "one": one, "minus_one": one | 0x8000}
-        return {"element": element, "short": _SHORT[element], **{x: hex(n << 16 | n) for x, n in halves.items()}}
+def _ahead(loop: For) -> int:
+    """Iterations whose loads are issued ahead."""
+    return max(0, min(loop.pipeline_stages, loop.extent) - 1)
 
 
-def _pair(value: int, element: str) -> int:
-    """The bits of a number in both halves of a word. Raises CompileError if the type does not represent it."""
-    bits = (
-        int(np.float32(value).view(np.uint32)) >> 16
-        if element == "bfloat16"
-        else int(np.float16(value).view(np.uint16))
-    )
-    exact = np.uint32(bits << 16).view(np.float32) if element == "bfloat16" else np.uint16(bits).view(np.float16)
-    if float(exact) != value:
-        raise CompileError(f"a field of bits less {-value}, which is no {element}")
-    return bits << 16 | bits
+def _step(steps: int, more: int) -> str:
+    """The number of a step of which each iteration has several."""
+    return "step" if steps == 1 else f"(step * {steps} + {more})"
