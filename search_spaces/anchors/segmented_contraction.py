@@ -26,8 +26,9 @@ from search_spaces.anchors.contractions.rules.dot_rules import DECIDED_FIRST, do
 from search_spaces.anchors.contractions.starting.contraction_starts import starts
 from search_spaces.anchors.contractions.work_items import with_work_items
 from search_spaces.decisions.decision import Anchor, Decision, derived
+from search_spaces.decisions.programs.ordering import COLUMN_MAJOR, ROW_MAJOR
 from search_spaces.decisions.programs.persistence import ONE_TILE, PERSISTENT
-from search_spaces.decisions.programs.specialization import COOPERATIVE, NONE
+from search_spaces.decisions.programs.specialization import COOPERATIVE, NONE, PINGPONG
 from search_spaces.decisions.programs.work_items import LIST, PROGRAM, long_tiles, work_items
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
@@ -49,7 +50,7 @@ _ALLOWED: Mapping[str, tuple[KnobValue, ...]] = {
     "a_load": ("pointer", "descriptor"),
     "b_load": ("pointer", "descriptor"),
     "store": ("pointer",),
-    "specialize": (NONE, COOPERATIVE),
+    "specialize": (NONE, COOPERATIVE, PINGPONG),
     "ctas": (1,),
     "batch": (1,),
 }
@@ -107,6 +108,7 @@ def _on_a_gpu(found: Segmented, target: Target, offers: Offers) -> Sketch:
     more = (work_items(), long_tiles(tuple(longs)))
     rules = (
         Rule(("specialize", "items"), _why_not_listed),
+        Rule(("specialize", "order"), lambda values: _why_not_ended(values, found.cut)),
         Rule(("long", found.cut), lambda values: _why_not_longer(values, found.cut)),
     )
     sketch = _of_one(found, target, offers, allowed, more, rules)
@@ -140,6 +142,13 @@ def _why_not_listed(values: Values) -> str | None:
     if values["specialize"] == NONE or values["items"] == LIST:
         return None
     return f"specialize={values['specialize']} reads the items of its tiles: expected items={LIST}"
+
+
+def _why_not_ended(values: Values, cut: str) -> str | None:
+    expected = ROW_MAJOR if cut == "m" else COLUMN_MAJOR
+    if values["specialize"] != PINGPONG or values["order"] == expected:
+        return None
+    return f"specialize={PINGPONG} has no tiles behind the last item, which order={expected} has last"
 
 
 def _why_not_longer(values: Values, cut: str) -> str | None:
