@@ -115,7 +115,9 @@ class Nest:
         for t in self.reads:
             once = _footprint(t, axes)
             unique += once
-            whole += max(once, _footprint(t, covered) * tiles / max(1, wave))
+            # The box of positions that a wave covers may have more than the wave has programs.
+            touched = min(_footprint(t, covered), wave * _footprint(t, ()))
+            whole += max(once, touched * tiles / max(1, wave))
         # Later waves hit the part of all data that the L2 cache keeps.
         reused = min(1.0, _USABLE * l2_bytes / unique) if unique else 1.0
         return unique + (whole - unique) * (1.0 - reused)

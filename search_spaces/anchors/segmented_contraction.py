@@ -13,6 +13,7 @@ Grouped GEMM (CUTLASS), ragged dot (JAX), `torch._grouped_mm`; mixtures of exper
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -51,7 +52,6 @@ _ALLOWED: Mapping[str, tuple[KnobValue, ...]] = {
     "b_load": ("pointer", "descriptor"),
     "store": ("pointer",),
     "specialize": (NONE, COOPERATIVE, PINGPONG),
-    "ctas": (1,),
     "batch": (1,),
 }
 # Segments of at most so many rows on average have tiles of few, which one that has most of the rows is too long for.
@@ -104,16 +104,27 @@ def _packed(form: Contraction, target: Target, lowered: Callable[[Values], TileP
 
 def _on_a_gpu(found: Segmented, target: Target, offers: Offers) -> Sketch:
     longs = long_segments(found, target, lambda of: _of_one(of, target, offers, {**_ALLOWED, "specialize": (NONE,)}))
-    allowed = _ALLOWED if offers.places else {**_ALLOWED, "specialize": (NONE,)}
     more = (work_items(), long_tiles(tuple(longs)))
     rules = (
         Rule(("specialize", "items"), _why_not_listed),
+        Rule(("specialize", "ctas"), _why_not_shared),
         Rule(("specialize", "order"), lambda values: _why_not_ended(values, found.cut)),
         Rule(("long", found.cut), lambda values: _why_not_longer(values, found.cut)),
     )
-    sketch = _of_one(found, target, offers, allowed, more, rules)
-    seeds = tuple(v for start in sketch.seeds for v in _begun(_listed(start), found, tuple(longs)))
+    sketch = _of_one(found, target, offers, _ALLOWED, more, rules)
+    # Where segments have few rows, tiles for one that has all rows take hardly longer: both wait for the matrices.
+    whole = _of_one(_in_one_segment(found), target, offers, _ALLOWED, more, rules).seeds if _has_few_rows(found) else ()
+    begun = (v for pair in itertools.zip_longest(sketch.seeds, whole) for v in pair if v is not None)
+    seeds = tuple(v for start in begun for v in _begun(_listed(start), found, tuple(longs)))
     return replace(sketch, lower=_Lowering(found, sketch, longs), seeds=seeds)
+
+
+def _in_one_segment(of: Segmented) -> Segmented:
+    return replace(of, form=replace(of.form, cuts=(of.form.cuts[0], 1)))
+
+
+def _has_few_rows(of: Segmented) -> bool:
+    return of.form.extents[of.form.cuts[0]] <= _FEW_ROWS * of.segment.size
 
 
 def _of_one(
@@ -127,7 +138,7 @@ def _of_one(
     """The product of one segment; `more` decisions and `rules` are those of the items of all."""
     form, product = of.form, of.form.workload
     made = (*decisions(product, form, target, offers), *more)
-    applied = tuple(_restricted(d, allowed.get(d.name)) for d in made)
+    applied = tuple(_restricted(d, _powers(d) if d.name == of.cut else allowed.get(d.name)) for d in made)
     anchor = Anchor(
         "segmented_contraction",
         lambda values: lower(product, form, values),
@@ -136,6 +147,11 @@ def _of_one(
         decided_first=DECIDED_FIRST,
     )
     return derived(anchor, applied)
+
+
+def _powers(rows: Decision) -> tuple[KnobValue, ...]:
+    """Tiles whose number in a segment is found by a shift."""
+    return tuple(v for v in rows.knob.values if isinstance(v, tuple) and v[-1].bit_count() == 1)
 
 
 def _why_not_listed(values: Values) -> str | None:
@@ -149,6 +165,12 @@ def _why_not_ended(values: Values, cut: str) -> str | None:
     if values["specialize"] != PINGPONG or values["order"] == expected:
         return None
     return f"specialize={PINGPONG} has no tiles behind the last item, which order={expected} has last"
+
+
+def _why_not_shared(values: Values) -> str | None:
+    if values["specialize"] != NONE or values["ctas"] == 1:
+        return None
+    return f"ctas={values['ctas']} is for producers that load for both; expected specialize={COOPERATIVE} or {PINGPONG}"
 
 
 def _why_not_longer(values: Values, cut: str) -> str | None:
@@ -173,8 +195,11 @@ def _begun(start: Values, of: Segmented, longs: tuple[int, ...]) -> Iterator[Val
     rows = of.form.extents[of.form.cuts[0]]
     if start.tile(of.cut) < rows <= _FEW_ROWS:
         yield Values({**start, of.cut: (1, 1 << (rows - 1).bit_length())})
-    few = rows <= _FEW_ROWS * of.segment.size and start["grid"] == ONE_TILE
-    if few and (longer := [size for size in longs if size >= 2 * start.tile(of.cut)]):
+    if (
+        _has_few_rows(of)
+        and start["grid"] == ONE_TILE
+        and (longer := [size for size in longs if size >= 2 * start.tile(of.cut)])
+    ):
         yield Values({**start, "grid": PERSISTENT, "per_sm": 2, "long": longer[-1]})
 
 

@@ -42,9 +42,9 @@ from search_spaces.workloads.names import Names
 class ProductParts:
     """The parts of a kernel.
 
-    `counting`: the statements that count the live tiles; `placing`: those that place one. `sums`: the accumulators of a tile, which start from 0. With a
-    `promotion` the dots of an iteration have accumulators of their own, which start from 0 and are added to `sums` by
-    it; it reads what `scaling` computes. Without one, the dots add to `sums`.
+    `counting`: the statements that count the live tiles; `placing`: those that place one. `sums`: the accumulators of
+    a tile, which start from 0. With a `promotion` the dots of an iteration have accumulators of their own, which start
+    from 0 and are added to `sums` by it; it reads what `scaling` computes. Without one, the dots add to `sums`.
     """
 
     counting: tuple[Statement, ...]
@@ -65,7 +65,9 @@ class ProductParts:
             UnmatchedError: the kernel has another form.
         """
         first = max((n for n, s in enumerate(kernel.body, 1) if isinstance(s, Let)), default=0)
-        counted = next((n for n, s in enumerate(kernel.body, 1) if isinstance(s, Let) and s.variable == kernel.grid.live), 0)
+        counted = next(
+            (n for n, s in enumerate(kernel.body, 1) if isinstance(s, Let) and s.variable == kernel.grid.live), 0
+        )
         counting, placing, body = kernel.body[:counted], kernel.body[counted:first], kernel.body[first:]
         if tile := next((t for s in (*counting, *placing) for t in produced(s) if t.axes), None):
             refuse(kernel, f"{tile} comes before a variable bound to data; expected single numbers")
