@@ -99,7 +99,7 @@ class KernelCounts:
 
     program: TileProgram
     kernel: Kernel
-    grid_tiles: int  # programs of the grid
+    grid_tiles: int  # that have an effect
     dots: list[DotShape] = field(default_factory=list)
     loads: list[Traffic] = field(default_factory=list)
     # Loads that overlap, as the taps of an unrolled window do, and one load of all that they read.
@@ -132,7 +132,7 @@ class _Counter:
     """A traversal of one kernel; `counts` is filled when it is constructed."""
 
     def __init__(self, program: TileProgram, kernel: Kernel) -> None:
-        self.counts = KernelCounts(program, kernel, kernel.grid.tiles)
+        self.counts = KernelCounts(program, kernel, _tiles(kernel))
         self._buffers = {b.name: b for b in program.buffers}
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
         self._shares = TripShares(self._extents)
@@ -342,6 +342,13 @@ class _Counter:
         if self._bound:
             variables = [of for v in variables for of in self._bound.get(v, (v,))]
         return frozenset([self._counted.get(v, v) for v in variables] if self._counted else variables), covered
+
+
+def _tiles(kernel: Kernel) -> int:
+    """Tiles of the grid, as many as usually are live, if any are."""
+    grid = kernel.grid
+    live = next((round(s.usual) for s in kernel.body if isinstance(s, Let) and s.variable == grid.live), 0)
+    return live * grid.tiles // grid.axes[0].extent if live else grid.tiles
 
 
 def _flops(s: Map) -> int:

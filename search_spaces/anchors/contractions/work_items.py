@@ -62,9 +62,8 @@ class Lengths:
     above: int
     most: int
 
-    def of_equal(self, rows: int, segments: int) -> bool:
-        """True for segments of equal lengths."""
-        return self.above < -(-rows // segments) <= self.most
+    def __contains__(self, rows: int) -> bool:
+        return self.above < rows <= self.most
 
 
 def with_work_items(
@@ -133,7 +132,7 @@ class _Items:
         """The number of items, which all entries of the list have, comes first: loops end behind them."""
         if self._live:
             count = self._loaded(e, "live", (self._slots[-1][0], Slice(Affine())))
-            e.body.append(Let(self._live, self._most + 1, count.name))
+            e.body.append(self._counted(count))
         return tuple(self._loaded(e, n, at) for n, at in zip(("number", "row", "end"), self._slots, strict=False))
 
     def _loaded(self, e: Emitter, name: str, at: tuple[Slice, Slice]) -> Tile:
@@ -181,7 +180,7 @@ class _Items:
         e.body.append(Scan((until,), (tiles.name,), _SEGMENTS, _sum(e.names)))
         live = [self._folded(e, until, "live", "max")] if self._live else []
         # A list has its own programs, one for each item.
-        e.body += [Let(self._live, self._most + 1, count.name) for count in live if not self.listed]
+        e.body += [self._counted(count) for count in live if not self.listed]
         item = self._single(e, axis_index(self._item), "item")
         done = e.map("le", until, item, name="done", compared="int64")
         number = self._folded(e, e.map("where", done, 1, 0, dtype="int64"), "number", "sum")
@@ -196,6 +195,9 @@ class _Items:
             "where", is_item, e.map("add", own, ahead, dtype="int64"), self._places.rows, name="row", dtype="int64"
         )
         return number, row, end, *live
+
+    def _counted(self, count: Tile) -> Let:
+        return Let(self._live, self._most + 1, count.name, usual=self._usual)
 
     def _tiles(self, e: Emitter, rows: Tile) -> Tile:
         """Numbers of tiles of segments with these numbers of rows."""
@@ -214,9 +216,21 @@ class _Items:
         e.body.append(Let(self._places.first, self._places.rows + 1, row.name))
         has_rows = e.map("lt", row, end, compared="int64")
         idle = e.map("where", has_rows, 0, 1, name="idle", dtype="int64")
-        usual = self.lengths is None or self.lengths.of_equal(self._places.rows, self._places.ends)
-        e.body.append(Let(self._places.idle, 2, idle.name, usual=0 if usual else 1))
+        e.body.append(Let(self._places.idle, 2, idle.name, usual=self._usually_idle))
         self._places.bind_entries(e, number)
+
+    @property
+    def _usual(self) -> int:
+        """The number of items with rows if segments have equal lengths."""
+        rows = -(-self._places.rows // self._places.ends)
+        if self.lengths is not None and rows not in self.lengths:
+            return 0
+        return -(-self._places.rows // rows) * -(-rows // self.size)
+
+    @property
+    def _usually_idle(self) -> float:
+        """The part of the items that programs come to that have none."""
+        return float(not self._usual) if self._live else 1 - self._usual / self._most
 
     def _single(self, e: Emitter, form: Affine, name: str) -> Tile:
         made = Tile(e.names.fresh(name), (), (), "int64")
