@@ -7,10 +7,10 @@ a loop with a bound by the part of its trips that the bound leaves.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cost_models.bound_variables import bound_variables
+from cost_models.bound_variables import bound_variables, live_tiles, repeats
 from cost_models.trip_shares import TripShares
 from cost_models.windows import Window, joined, may_overlap, windows_of
 from search_spaces.programs.statements import (
@@ -56,7 +56,8 @@ class Traffic:
     `loops`: the loops around it, outermost first, with their trips; `variables`: the grid and loop variables its place
     depends on; `covered`: the reach of all its executions relative to the buffer, 1 without padding; `run_bytes`:
     length of one contiguous piece; `row_bytes`: distance between the starts of two rows; `windows`, where reads of
-    several iterations or programs overlap: its positions by dimension.
+    several iterations or programs overlap: its positions by dimension; `repeats`: values of a variable, one after the
+    other, that usually have the same place.
     """
 
     statement: Load | Gather | Store | View
@@ -71,6 +72,13 @@ class Traffic:
     run_bytes: int
     row_bytes: int
     windows: tuple[Window, ...] = ()
+    repeats: Mapping[str, float] = field(default_factory=dict)
+
+    def distinct(self, variable: str, trips: float) -> float:
+        """How many places there are, at most, of so many values of a variable, one after the other."""
+        if variable not in self.variables:
+            return 1.0
+        return max(1.0, trips / self.repeats[variable]) if variable in self.repeats else trips
 
     @property
     def bytes_per_program(self) -> float:
@@ -132,7 +140,7 @@ class _Counter:
     """A traversal of one kernel; `counts` is filled when it is constructed."""
 
     def __init__(self, program: TileProgram, kernel: Kernel) -> None:
-        self.counts = KernelCounts(program, kernel, _tiles(kernel))
+        self.counts = KernelCounts(program, kernel, live_tiles(kernel))
         self._buffers = {b.name: b for b in program.buffers}
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
         self._shares = TripShares(self._extents)
@@ -296,6 +304,7 @@ class _Counter:
             run_bytes=element * _run(s.slices, buffer.shape),
             row_bytes=element * (buffer.shape[-1] if buffer.shape else 1),
             windows=windows if any(w.overlaps for w in windows) else (),
+            repeats=repeats(s.slices, self.counts.kernel, self._bound, self._extents) if self._bound else {},
         )
 
     def _gather(self, s: Gather, times: float, taken: float, loops: Loops) -> Traffic:
@@ -342,13 +351,6 @@ class _Counter:
         if self._bound:
             variables = [of for v in variables for of in self._bound.get(v, (v,))]
         return frozenset([self._counted.get(v, v) for v in variables] if self._counted else variables), covered
-
-
-def _tiles(kernel: Kernel) -> int:
-    """Tiles of the grid, as many as usually are live, if any are."""
-    grid = kernel.grid
-    live = next((round(s.usual) for s in kernel.body if isinstance(s, Let) and s.variable == grid.live), 0)
-    return live * grid.tiles // grid.axes[0].extent if live else grid.tiles
 
 
 def _flops(s: Map) -> int:
