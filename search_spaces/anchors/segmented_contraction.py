@@ -4,8 +4,8 @@ Before:  for m, n: out[m, n] = epilogue(sum over k of f(x[m, k]) * w[segment(end
 After:   grid m.0, n.0:                          a tile of rows of one segment each (`contractions.work_items`)
            the contraction of these rows with w of their segment, as of any two matrices
 
-Decisions are those of a contraction on dot units, with tiles of one program each, and a producer only for items from
-a list; `long` segments may have a kernel of their own. Nothing is split or copied, and outputs are stored by pointers,
+Decisions are those of a contraction on dot units, with a producer only for items from a list, and clusters only with a
+producer; `long` segments may have a kernel of their own. Nothing is split or copied, and outputs are stored by pointers,
 since descriptors write whole tiles.
 
 Grouped GEMM (CUTLASS), ragged dot (JAX), `torch._grouped_mm`; mixtures of experts (Shazeer et al., 2017).
@@ -57,6 +57,8 @@ _ALLOWED: Mapping[str, tuple[KnobValue, ...]] = {
 }
 # Segments of at most so many rows on average have tiles of few, which one that has most of the rows is too long for.
 _FEW_ROWS = 32
+# Tiles of more rows have most of them empty in such segments, and more of them would not help one that has all.
+_MOST_ROWS = 128
 # Programs of a multiprocessor that hide each other's waits, and stages of a pipeline that loads ahead.
 _PAIR, _LEAST_STAGES = 2, 3
 
@@ -117,7 +119,9 @@ def _on_a_gpu(found: Segmented, target: Target, offers: Offers) -> Sketch:
     sketch = _of_one(found, target, offers, _ALLOWED, more, rules)
     # Where segments have few rows, tiles for one that has all rows take hardly longer: both wait for the matrices.
     whole = _of_one(_in_one_segment(found), target, offers, _ALLOWED, more, rules).seeds if _has_few_rows(found) else ()
-    specialized = (v for v in whole if v["specialize"] != NONE)
+    specialized = (
+        Values({**v, "grid": PERSISTENT}) for v in whole if v["specialize"] != NONE and v.tile(found.cut) <= _MOST_ROWS
+    )
     begun = (v for pair in itertools.zip_longest(sketch.seeds, specialized) for v in pair if v is not None)
     in_pairs = (v for start in whole for v in _in_pairs(start, found.form, target))
     seeds = (*in_pairs, *(v for start in begun for v in _begun(_listed(start), found, tuple(longs))))
