@@ -18,8 +18,9 @@ from autosched.planning.arena import Arrangement, Lifetime, arranged
 from autosched.standalone.aten import tuple_text
 from autosched.standalone.launchers import ALLOCATE
 from autosched.tracing import TracedFunction
+from autosched.tracing.values.fallbacks import Fallback
 from autosched.tracing.values.tensor_reads import memory_view
-from autosched.tracing.values.values import Fallback, Leaf, Prepared, Value
+from autosched.tracing.values.values import Leaf, Prepared, Value
 from search_spaces.workloads.strides import span
 
 # Names of what the function of a part takes besides its arguments: an allocation, the first byte of what it alone needs

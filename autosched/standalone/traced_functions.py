@@ -37,8 +37,9 @@ from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.capture.capture import Captured, capture
 from autosched.tracing.capture.result_memory import StridedView
 from autosched.tracing.fusion.assembly import Assembled
+from autosched.tracing.values.fallbacks import Fallback
 from autosched.tracing.values.tensor_reads import MemoryView, memory_view
-from autosched.tracing.values.values import Fallback, Leaf, Prepared, Value
+from autosched.tracing.values.values import Leaf, Prepared, Value
 from search_spaces import InputError, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.strides import dense_strides, same_places, span

@@ -23,7 +23,7 @@ from autosched.tracing.callables.cutting import trace_function
 from autosched.tracing.capture.capture import DEFAULT_NUMERICS, Numerics, Static, Weights
 from autosched.tracing.capture.graph_nodes import is_view
 from autosched.tracing.translation.translate import DefectWarning, WithoutKernelError
-from autosched.tracing.values.values import Fallback
+from autosched.tracing.values.fallbacks import Fallback
 from search_spaces import AutoschedError, InputError, Target
 from tuning_logs.text import first_line
 

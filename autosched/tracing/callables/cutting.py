@@ -28,7 +28,8 @@ from autosched.tracing.rewriting.rewritings import Rewrite, Rewriting, rewriting
 from autosched.tracing.rewriting.rules import rules_for, slices_of_products, sums_into_products
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import Translation, translate
-from autosched.tracing.values.values import Fallback, Leaf, Value
+from autosched.tracing.values.fallbacks import Fallback
+from autosched.tracing.values.values import Leaf, Value
 from search_spaces import InputError, Target
 
 _CHANNELS_LAST = "memory format: channels last"

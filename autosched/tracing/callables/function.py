@@ -18,7 +18,8 @@ from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost
 from autosched.tracing.fusion.partition import Step
 from autosched.tracing.operators.bounds import Bounds
 from autosched.tracing.rewriting.instances import Fold
-from autosched.tracing.values.values import Fallback, InParts, Leaf, Value
+from autosched.tracing.values.fallbacks import Fallback
+from autosched.tracing.values.values import InParts, Leaf, Value
 from search_spaces import InputError, Target, Workload
 
 # A cut whose estimated cost is this multiple of the least one is not measured: estimates order cuts within that.

@@ -14,8 +14,9 @@ from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.fusion.partition import Step
 from autosched.tracing.fusion.regions import below
 from autosched.tracing.rewriting.terms import key_of as key_of_term
+from autosched.tracing.values.fallbacks import Fallback
 from autosched.tracing.values.tensor_reads import memory_view
-from autosched.tracing.values.values import Fallback, Prepared, Value
+from autosched.tracing.values.values import Prepared, Value
 from search_spaces import Target
 from search_spaces.code_hash import code_hash
 

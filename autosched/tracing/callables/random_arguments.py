@@ -13,8 +13,9 @@ from autosched.checking.histograms import set_ends, timed_ends
 from autosched.checking.random_inputs import SMALL_INTEGERS, drawn, drawn_range, indexed_sizes, segmented
 from autosched.machine.memory import memory_for
 from autosched.tracing.callables.function import TracedFunction
+from autosched.tracing.values.fallbacks import Fallback
 from autosched.tracing.values.tensor_reads import MemoryView, overlaps
-from autosched.tracing.values.values import Fallback, Leaf, Value
+from autosched.tracing.values.values import Leaf, Value
 from search_spaces.workloads.stages import HISTOGRAMS
 from search_spaces.workloads.strides import span
 from search_spaces.workloads.workload import Tensor as TensorSpec

@@ -15,8 +15,9 @@ from autosched.planning import Call, Launch, Layout, Slot, Step
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.preparation import Preparation
 from autosched.tracing.fusion.assembly import Assembled
+from autosched.tracing.values.fallbacks import Fallback, FallbackOperation, with_values
 from autosched.tracing.values.tensor_reads import MemoryView, memory_view
-from autosched.tracing.values.values import Fallback, FallbackOperation, Leaf, Prepared, Value, with_values
+from autosched.tracing.values.values import Leaf, Prepared, Value
 from search_spaces.workloads.strides import same_places
 
 # Reads a value from the tensors of all slots.

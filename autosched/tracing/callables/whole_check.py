@@ -39,7 +39,8 @@ from autosched.tracing.callables.random_arguments import (
 )
 from autosched.tracing.capture.result_tree import flattened
 from autosched.tracing.fusion.regions import below
-from autosched.tracing.values.values import Fallback, Value
+from autosched.tracing.values.fallbacks import Fallback
+from autosched.tracing.values.values import Value
 from search_spaces import AutoschedError, InputError, Target
 
 _SEED = 0

@@ -30,9 +30,10 @@ from autosched.tracing.fusion.split_points import (
     read_at_many_places,
     split_points,
 )
+from autosched.tracing.values.fallbacks import Fallback
 from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
-from autosched.tracing.values.values import Fallback, Leaf, Prepared, Product, Reduced, Scanned, Value, View
+from autosched.tracing.values.values import Leaf, Prepared, Product, Reduced, Scanned, Value, View
 from search_spaces.scheduling import scheduling_of
 from search_spaces.workloads.stages import MAX_EXTENT
 

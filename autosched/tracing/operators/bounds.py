@@ -16,7 +16,8 @@ from torch import Tensor
 from autosched.checking import random_segments
 from autosched.tracing.operators.segments import is_sorted
 from autosched.tracing.values.conversions import converted
-from autosched.tracing.values.values import Arange, Fallback, Leaf, Padded, Pointwise, Scanned, Value, View, placeholder
+from autosched.tracing.values.fallbacks import Fallback
+from autosched.tracing.values.values import Arange, Leaf, Padded, Pointwise, Scanned, Value, View, placeholder
 from autosched.tracing.values.views import Reshape, Slicing
 from search_spaces.workloads.dtypes import dtype, is_integer
 from search_spaces.workloads.expressions.expression import Apply

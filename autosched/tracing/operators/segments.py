@@ -12,7 +12,8 @@ from autosched.tracing.capture.graph_nodes import SORTS
 from autosched.tracing.operators.joining_rules import padded
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, as_constant, reshape
 from autosched.tracing.operators.view_translation import piece
-from autosched.tracing.values.values import Arange, Fallback, Gathered, Segments, Value, View
+from autosched.tracing.values.fallbacks import Fallback
+from autosched.tracing.values.values import Arange, Gathered, Segments, Value, View
 from autosched.tracing.values.views import Expansion, Reshape
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex

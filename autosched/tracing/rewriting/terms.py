@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from autosched.tracing.fusion.regions import below
 from autosched.tracing.operators.parts import stored_part
+from autosched.tracing.values.fallbacks import Fallback, FallbackOperation, with_values
 from autosched.tracing.values.values import (
     Arange,
-    Fallback,
-    FallbackOperation,
     Gathered,
     InParts,
     Joined,
@@ -23,7 +22,6 @@ from autosched.tracing.values.values import (
     Segments,
     Value,
     View,
-    with_values,
 )
 
 

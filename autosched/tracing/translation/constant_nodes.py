@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, fx
 
 from autosched.tracing.operators.rules import reshape, torch_name
-from autosched.tracing.values.values import Arange, Fallback, FallbackOperation, Leaf, ScanOperand, Value
+from autosched.tracing.values.fallbacks import Fallback, FallbackOperation
+from autosched.tracing.values.values import Arange, Leaf, ScanOperand, Value
 from search_spaces.workloads.dtypes import DTYPES, is_integer
 
 # Operators that use only the shape and element type of their tensor argument.

@@ -20,7 +20,8 @@ from autosched.tracing.operators.rules import Result
 from autosched.tracing.operators.view_translation import RULES
 from autosched.tracing.translation.nodes import operator_name
 from autosched.tracing.translation.rule_tables import rule_of
-from autosched.tracing.values.values import Fallback, FallbackOperation, Value, with_values
+from autosched.tracing.values.fallbacks import Fallback, FallbackOperation, with_values
+from autosched.tracing.values.values import Value
 from search_spaces.workloads.exponents import BYTES, EXPONENTS, power
 from search_spaces.workloads.expressions import expression as ex
 

@@ -15,8 +15,9 @@ import torch
 from autosched.tracing.capture.result_memory import ResultMemory, StridedView
 from autosched.tracing.operators.rules import Result
 from autosched.tracing.translation.layouts import has_strides, laid_out_results, own_strides
+from autosched.tracing.values.fallbacks import Fallback, FallbackOperation
 from autosched.tracing.values.tensor_reads import chain, placed
-from autosched.tracing.values.values import Fallback, FallbackOperation, Leaf, Prepared, Value, View
+from autosched.tracing.values.values import Leaf, Prepared, Value, View
 from autosched.tracing.values.views import Placement
 
 _aten = torch.ops.aten

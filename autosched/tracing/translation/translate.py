@@ -36,16 +36,8 @@ from autosched.tracing.translation.nodes import (
 )
 from autosched.tracing.translation.parts_in_place import is_read_whole, part_by_part, stored_in_parts
 from autosched.tracing.translation.rule_tables import COMPUTED_ONCE, FROM_MEMORY, rule_of
-from autosched.tracing.values.values import (
-    NUMBER,
-    Fallback,
-    FallbackOperation,
-    Joined,
-    Leaf,
-    Pointwise,
-    Value,
-    values_in,
-)
+from autosched.tracing.values.fallbacks import Fallback, FallbackOperation, values_in
+from autosched.tracing.values.values import NUMBER, Joined, Leaf, Pointwise, Value
 from search_spaces import InputError
 from search_spaces.workloads.dtypes import DTYPES, is_integer
 from search_spaces.workloads.exponents import EXPONENTS

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
 
@@ -22,7 +22,6 @@ from search_spaces.workloads.strides import dense_strides
 
 # The `dtype` of a Python number or truth value.
 NUMBER = "number"
-_READ_AS = torch.ops.aten.view.dtype
 
 # The index of an element, per dimension: an affine form of the axes of a kernel, or data (see `Gathered`).
 Index = tuple[Affine | Expression, ...]
@@ -59,10 +58,14 @@ class Value:
         if self.constant:
             return "constants"
         sources = {o.source for o in self.operands}
-        made = isinstance(self, Pointwise | Arange) or (sources and not isinstance(self, Scanned | Fallback))
-        if not made or "arguments" in sources:
+        if not self.follows_operands or "arguments" in sources:
             return "arguments"
         return "constants" if "constants" in sources else "nothing"
+
+    @property
+    def follows_operands(self) -> bool:
+        """True if its elements change with those of its operands alone, so far as tracing knows."""
+        return bool(self.operands)
 
     @property
     def operands(self) -> tuple[Value, ...]:
@@ -141,6 +144,10 @@ class Pointwise(Value):
     expression: Expression
 
     @property
+    def follows_operands(self) -> bool:
+        return True
+
+    @property
     def operands(self) -> tuple[Value, ...]:
         return self.arguments
 
@@ -158,6 +165,10 @@ class Arange(Value):
 
     start: int
     step: int
+
+    @property
+    def follows_operands(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -198,6 +209,10 @@ class Scanned(Value):
 
     operation: ScanOperation
     output: int = 0
+
+    @property
+    def follows_operands(self) -> bool:
+        return False
 
     @property
     def operands(self) -> tuple[Value, ...]:
@@ -374,86 +389,6 @@ class Prepared(Value):
     @property
     def operands(self) -> tuple[Value, ...]:
         return self.constants
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Fallback(Value):
-    """A value that PyTorch computes: no kernel is made of its operation. `arguments` are values and plain constants.
-
-    `output`: its number among several results. All results of one operation share `operation`.
-    """
-
-    operation: FallbackOperation
-    output: int | None = None
-
-    @property
-    def same_bytes(self) -> Leaf | None:
-        """The tensor whose elements it reads as others of as many bytes, where they are: nothing is called."""
-        source = self.operation.arguments[0] if self.operation.target is _READ_AS else None
-        return source if isinstance(source, Leaf) and source.shape == self.shape and self.readable else None
-
-    @property
-    def called(self) -> str:
-        """The operator that the user called, and the line, as far as that is known."""
-        operator = self.operation.part_of or str(self.operation.target)
-        return f"{operator} ({self.line})" if self.line else operator
-
-    @property
-    def by_kernels(self) -> bool:
-        return False
-
-    @property
-    def operands(self) -> tuple[Value, ...]:
-        return self.operation.operands
-
-
-@dataclass(frozen=True, eq=False)
-class FallbackOperation:
-    """A call of PyTorch's operator `target`; values among its arguments stand for their tensors.
-
-    `why`: the reason; `part_of`: the operator that PyTorch made it of, if any.
-    """
-
-    target: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    keywords: tuple[tuple[str, Any], ...]
-    why: str
-    part_of: str = ""
-
-    @property
-    def operands(self) -> tuple[Value, ...]:
-        return tuple(values_in((self.arguments, self.keywords)))
-
-
-def values_in(nested: Any) -> Iterator[Value]:
-    """The values within arguments of an operator."""
-    match nested:
-        case Value():
-            yield nested
-        case list() | tuple():
-            for part in nested:
-                yield from values_in(part)
-        case dict():
-            yield from values_in(list(nested.values()))
-        case slice(start=start, stop=stop, step=step):
-            yield from values_in([start, stop, step])
-
-
-def with_values(nested: Any, of: Callable[[Value], Any]) -> Any:
-    """Arguments of an operator with `of` each value in its place."""
-    match nested:
-        case Value():
-            return of(nested)
-        case list():
-            return [with_values(part, of) for part in nested]
-        case tuple():
-            return tuple(with_values(part, of) for part in nested)
-        case dict():
-            return {name: with_values(part, of) for name, part in nested.items()}
-        case slice(start=start, stop=stop, step=step):
-            return slice(*(with_values(part, of) for part in (start, stop, step)))
-        case _:
-            return nested
 
 
 def placeholder(number: int, dtype: str) -> Expression:

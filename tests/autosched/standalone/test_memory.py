@@ -14,7 +14,8 @@ from torch import Tensor, fx
 
 import autosched
 from autosched.standalone.memory import FunctionMemory, ModelMemory, bytes_of
-from autosched.tracing.values.values import Fallback, InParts
+from autosched.tracing.values.fallbacks import Fallback
+from autosched.tracing.values.values import InParts
 
 SIZE = 64
 W = [torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(n)) for n in range(4)]

@@ -18,7 +18,7 @@ from autosched.torch_compile import graph_compiler
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
-from autosched.tracing.values.values import Fallback
+from autosched.tracing.values.fallbacks import Fallback
 from scheduled_tensors import interpreted
 from search_spaces import Workload, target_named
 from search_spaces.structure.segmented import segmented

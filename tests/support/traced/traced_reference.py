@@ -12,8 +12,9 @@ from torch import Tensor
 from autosched import TracedFunction
 from autosched.checking import reference
 from autosched.tracing.rewriting.evaluation import evaluated
+from autosched.tracing.values.fallbacks import Fallback
 from autosched.tracing.values.tensor_reads import memory_view
-from autosched.tracing.values.values import Fallback, InParts, Prepared, Value
+from autosched.tracing.values.values import InParts, Prepared, Value
 from search_spaces import Workload
 from search_spaces.workloads.strides import span
 

@@ -27,7 +27,8 @@ from autosched.tracing.rewriting.evaluation import prepared
 from autosched.tracing.rewriting.examples import leaf, pointwise
 from autosched.tracing.rewriting.rewritings import rewritings
 from autosched.tracing.rewriting.rule import Match, Rule
-from autosched.tracing.values.values import Fallback, Joined, Prepared, Value
+from autosched.tracing.values.fallbacks import Fallback
+from autosched.tracing.values.values import Joined, Prepared, Value
 from program_check import places
 from search_spaces.workloads.expressions.expression import Literal, div, mul
 from untuned import untuned_kernels

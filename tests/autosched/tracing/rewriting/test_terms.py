@@ -4,7 +4,8 @@ import sys
 
 from autosched.tracing.rewriting.examples import leaf, pointwise
 from autosched.tracing.rewriting.terms import is_constant
-from autosched.tracing.values.values import Fallback, FallbackOperation, Pointwise
+from autosched.tracing.values.fallbacks import Fallback, FallbackOperation
+from autosched.tracing.values.values import Pointwise
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Literal
 
