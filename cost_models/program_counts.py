@@ -75,7 +75,7 @@ class Traffic:
     repeats: Mapping[str, float] = field(default_factory=dict)
 
     def distinct(self, variable: str, trips: float) -> float:
-        """How many places there are, at most, of so many values of a variable, one after the other."""
+        """Places of so many values of a variable, one after the other."""
         if variable not in self.variables:
             return 1.0
         return max(1.0, trips / self.repeats[variable]) if variable in self.repeats else trips

@@ -5,8 +5,8 @@ After:   grid m.0, n.0:                          a tile of rows of one segment e
            the contraction of these rows with w of their segment, as of any two matrices
 
 Decisions are those of a contraction on dot units, with a producer only for items from a list, and clusters only with a
-producer; `long` segments may have a kernel of their own. Nothing is split or copied, and outputs are stored by pointers,
-since descriptors write whole tiles.
+producer; `long` segments may have a kernel of their own. Nothing is split or copied, and outputs are stored by
+pointers, since descriptors write whole tiles.
 
 Grouped GEMM (CUTLASS), ragged dot (JAX), `torch._grouped_mm`; mixtures of experts (Shazeer et al., 2017).
 """
