@@ -14,7 +14,7 @@ Grouped GEMM (CUTLASS), ragged dot (JAX), `torch._grouped_mm`; mixtures of exper
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from search_spaces.anchors.contractions.contraction_kernels import lower
@@ -117,19 +117,22 @@ def _on_a_gpu(found: Segmented, target: Target, offers: Offers) -> Sketch:
         Rule(("long", found.cut), lambda values: _why_not_longer(values, found.cut)),
     )
     sketch = _of_one(found, target, offers, _ALLOWED, more, rules)
-    # Where segments have few rows, tiles for one that has all rows take hardly longer: both wait for the matrices.
-    whole = _of_one(_in_one_segment(found), target, offers, _ALLOWED, more, rules).seeds if _has_few_rows(found) else ()
-    specialized = (
-        Values({**v, "grid": PERSISTENT}) for v in whole if v["specialize"] != NONE and v.tile(found.cut) <= _MOST_ROWS
-    )
-    begun = (v for pair in itertools.zip_longest(sketch.seeds, specialized) for v in pair if v is not None)
+    lowering = _Lowering(found, sketch, longs)
+    if not _has_few_rows(found):
+        in_pairs = (v for start in sketch.seeds for v in _in_pairs(start, found.form, target))
+        return replace(sketch, lower=lowering, seeds=tuple(_in_turn(map(_listed, sketch.seeds), in_pairs)))
+    # Tiles for one segment that has all rows take hardly longer: all wait for the matrices.
+    one = replace(found, form=replace(found.form, cuts=(found.form.cuts[0], 1)))
+    whole = _of_one(one, target, offers, _ALLOWED, more, rules).seeds
     in_pairs = (v for start in whole for v in _in_pairs(start, found.form, target))
+    roles = (v for v in whole if v["specialize"] != NONE and v.tile(found.cut) <= _MOST_ROWS)
+    begun = _in_turn(sketch.seeds, roles)
     seeds = (*in_pairs, *(v for start in begun for v in _begun(_listed(start), found, tuple(longs))))
-    return replace(sketch, lower=_Lowering(found, sketch, longs), seeds=seeds)
+    return replace(sketch, lower=lowering, seeds=seeds)
 
 
-def _in_one_segment(of: Segmented) -> Segmented:
-    return replace(of, form=replace(of.form, cuts=(of.form.cuts[0], 1)))
+def _in_turn(some: Iterable[Values], others: Iterable[Values]) -> Iterator[Values]:
+    return (v for pair in itertools.zip_longest(some, others) for v in pair if v is not None)
 
 
 def _has_few_rows(of: Segmented) -> bool:
@@ -190,8 +193,10 @@ def _why_not_longer(values: Values, cut: str) -> str | None:
 
 
 def _listed(start: Values) -> Values:
-    """The start with a list of items where roles need it."""
-    return Values({**start, "items": PROGRAM if start["specialize"] == NONE else LIST})
+    """The start with a list of items where roles need it, and programs that end behind the last of them."""
+    if start["specialize"] == NONE:
+        return Values({**start, "items": PROGRAM})
+    return Values({**start, "items": LIST, "grid": PERSISTENT})
 
 
 def _in_pairs(start: Values, form: Contraction, target: Target) -> Iterator[Values]:
@@ -209,7 +214,7 @@ def _in_pairs(start: Values, form: Contraction, target: Target) -> Iterator[Valu
 
 
 def _begun(start: Values, of: Segmented, longs: tuple[int, ...]) -> Iterator[Values]:
-    """The start; if segments have few rows each, the same with the long ones apart, or with a tile of all rows.
+    """The start where segments have few rows each, the same with the long ones apart, or with a tile of all rows.
 
     Programs with long ones apart are persistent, so that they end behind the last item: there are few where long
     segments have the rows. A tile of all rows reads the matrix once if they are in one segment.
@@ -218,11 +223,8 @@ def _begun(start: Values, of: Segmented, longs: tuple[int, ...]) -> Iterator[Val
     rows = of.form.extents[of.form.cuts[0]]
     if start.tile(of.cut) < rows <= _FEW_ROWS:
         yield Values({**start, of.cut: (1, 1 << (rows - 1).bit_length())})
-    if (
-        _has_few_rows(of)
-        and start["grid"] == ONE_TILE
-        and (longer := [size for size in longs if size >= 2 * start.tile(of.cut)])
-    ):
+    longer = [size for size in longs if size >= 2 * start.tile(of.cut)]
+    if longer and start["grid"] == ONE_TILE and start["specialize"] == NONE:
         yield Values({**start, "grid": PERSISTENT, "per_sm": 2, "long": longer[-1]})
 
 
