@@ -13,7 +13,7 @@ from search_spaces import Schedule, Workload, ops, target_named
 from segments_measurer import SegmentsMeasurer, made_up_latency
 from tuning_logs.text import duration_text
 
-TRIALS = 32
+TRIALS = 24
 
 
 def grouped(histogram: str = "") -> Workload:

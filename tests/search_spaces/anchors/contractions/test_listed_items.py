@@ -57,7 +57,7 @@ def inputs_of(ends: Sequence[int]) -> list[torch.Tensor]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_roles_compute_what_the_program_says(backend: str, kind: str) -> None:
-    for seed, ends in enumerate(ENDS):
+    for seed, ends in enumerate(ENDS[::3]):
         schedule, inputs = drawn(backend, kind, seed), inputs_of(ends)
         (kernel,) = (k for k in schedule.program.kernels if k.launch.producer_warps)
         rng, roles = np.random.default_rng(seed), roles_of(kernel, WGMMA, OFFERS)
@@ -83,8 +83,7 @@ def test_programs_in_triton_end_behind_the_last_item(triton_interpreter: Any, en
     np.testing.assert_allclose(whole, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("backend", "kind"), [("triton", "pingpong"), ("cuda", "cooperative"), ("cuda", "pingpong")])
 def test_text_of_roles_counts_the_items_and_compiles(backend: str, kind: str) -> None:
     schedule = drawn(backend, kind)
     made = backends.named(backend)
@@ -93,9 +92,8 @@ def test_text_of_roles_counts_the_items_and_compiles(backend: str, kind: str) ->
 
 
 def test_groups_that_alternate_make_equal_steps_as_they_end_behind_the_last_item() -> None:
-    assert [s.bound for s in statements(drawn("cuda", "pingpong").program.kernels[-1].body) if isinstance(s, For)] == [
-        None
-    ]
+    (kernel,) = drawn("cuda", "pingpong").program.kernels[1:]
+    assert [s.bound for s in statements(kernel.body) if isinstance(s, For)] == [None]
     space = spaces.build(MADE, TARGET)
     turned = (space.mutate(drawn("cuda", "pingpong"), np.random.default_rng(n)) for n in range(40))
     assert all(s.knobs["order"] == "row_major" for s in turned if s.knobs["specialize"] == "pingpong")
@@ -115,7 +113,7 @@ def test_tiles_of_rows_are_powers_of_two_and_of_columns_are_not() -> None:
 def test_kernels_are_right_on_a_gpu_for_any_histogram(backend: str, kind: str) -> None:
     made, target = ops.grouped_matmul(40, 6000, 2880, 192), devices.gpu_target()
     space = listed(made, target, backend, kind)
-    schedules = [space.sample(np.random.default_rng(seed)) for seed in range(5)]
+    schedules = [space.sample(np.random.default_rng(seed)) for seed in range(3)]
     if backend == "cuda":
         clusters = listed(made, target, backend, kind, ctas=[2])
         schedules += [clusters.sample(np.random.default_rng(seed)) for seed in range(3)]
