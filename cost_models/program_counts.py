@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cost_models import issue
-from cost_models.bound_variables import bound_variables
+from cost_models.bound_variables import bound_variables, live_tiles, repeats
 from cost_models.trip_shares import TripShares
 from cost_models.windows import Window, joined, may_overlap, windows_of
 from search_spaces.programs.statements import (
@@ -57,7 +57,8 @@ class Traffic:
     `loops`: the loops around it, outermost first, with their trips; `variables`: the grid and loop variables its place
     depends on; `covered`: the reach of all its executions relative to the buffer, 1 without padding; `run_bytes`:
     length of one contiguous piece; `row_bytes`: distance between the starts of two rows; `windows`, where reads of
-    several iterations or programs overlap: its positions by dimension.
+    several iterations or programs overlap: its positions by dimension; `repeats`: values of a variable, one after the
+    other, that usually have the same place.
     """
 
     statement: Load | Gather | Store | View
@@ -72,6 +73,13 @@ class Traffic:
     run_bytes: int
     row_bytes: int
     windows: tuple[Window, ...] = ()
+    repeats: Mapping[str, float] = field(default_factory=dict)
+
+    def distinct(self, variable: str, trips: float) -> float:
+        """Places of so many values of a variable, one after the other."""
+        if variable not in self.variables:
+            return 1.0
+        return max(1.0, trips / self.repeats[variable]) if variable in self.repeats else trips
 
     @property
     def bytes_per_program(self) -> float:
@@ -100,7 +108,7 @@ class KernelCounts:
 
     program: TileProgram
     kernel: Kernel
-    grid_tiles: int  # programs of the grid
+    grid_tiles: int  # that have an effect
     dots: list[DotShape] = field(default_factory=list)
     loads: list[Traffic] = field(default_factory=list)
     # Loads that overlap, as the taps of an unrolled window do, and one load of all that they read.
@@ -134,7 +142,7 @@ class _Counter:
     """A traversal of one kernel; `counts` is filled when it is constructed."""
 
     def __init__(self, program: TileProgram, kernel: Kernel) -> None:
-        self.counts = KernelCounts(program, kernel, kernel.grid.tiles)
+        self.counts = KernelCounts(program, kernel, live_tiles(kernel))
         self._buffers = {b.name: b for b in program.buffers}
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
         self._shares = TripShares(self._extents)
@@ -305,6 +313,7 @@ class _Counter:
             run_bytes=element * _run(s.slices, buffer.shape),
             row_bytes=element * (buffer.shape[-1] if buffer.shape else 1),
             windows=windows if any(w.overlaps for w in windows) else (),
+            repeats=repeats(s.slices, self.counts.kernel, self._bound, self._extents) if self._bound else {},
         )
 
     def _gather(self, s: Gather, times: float, taken: float, loops: Loops) -> Traffic:

@@ -115,7 +115,9 @@ class Nest:
         for t in self.reads:
             once = _footprint(t, axes)
             unique += once
-            whole += max(once, _footprint(t, covered) * tiles / max(1, wave))
+            # The box of positions that a wave covers may have more than the wave has programs.
+            touched = min(_footprint(t, covered), wave * _footprint(t, ()))
+            whole += max(once, touched * tiles / max(1, wave))
         # Later waves hit the part of all data that the L2 cache keeps.
         reused = min(1.0, _USABLE * l2_bytes / unique) if unique else 1.0
         return unique + (whole - unique) * (1.0 - reused)
@@ -126,14 +128,13 @@ def _read_in_place(statement: Load | Gather | Store | View, viewed: set[str]) ->
 
 
 def _footprints(traffic: Traffic, levels: Sequence[Level]) -> list[float]:
-    size, most, variables = float(traffic.tile_bytes), float(traffic.place_bytes), traffic.variables
+    size, most = float(traffic.tile_bytes), float(traffic.place_bytes)
     if traffic.windows:
         inward = [levels[depth:] for depth in range(len(levels) + 1)]
         return [min(_overlapping(traffic, within), most) for within in inward]
     sizes = [size if size < most else most]
     for variable, trips in reversed(levels):
-        if variable in variables:
-            size *= trips
+        size *= traffic.distinct(variable, trips)
         sizes.append(size if size < most else most)
     sizes.reverse()
     return sizes
@@ -146,8 +147,7 @@ def _footprint(traffic: Traffic, grid: Sequence[Level]) -> float:
     size = float(traffic.tile_bytes)
     for levels in (grid, traffic.loops):
         for variable, trips in levels:
-            if variable in traffic.variables:
-                size *= trips
+            size *= traffic.distinct(variable, trips)
     return min(size, traffic.place_bytes)
 
 

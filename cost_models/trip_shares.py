@@ -14,12 +14,12 @@ from search_spaces.workloads.expressions.affine import Affine
 class TripShares:
     """`extents`: of all variables so far.
 
-    For those bound to data, `ends`: elements of what they are read from, and `usual`: the value that counts.
+    For those bound to data, `ends`: elements of what they are read from, and `usual`: the mean that counts.
     """
 
     extents: Mapping[str, int]
     ends: dict[str, int] = field(default_factory=dict)
-    usual: dict[str, int] = field(default_factory=dict)
+    usual: dict[str, float] = field(default_factory=dict)
 
     def within(self, bound: Bound | None) -> float:
         """The part of a loop's iterations before its end."""
@@ -30,9 +30,10 @@ class TripShares:
         return min(1.0, max(0, bound.size - added) / (bound.start.maximum(extents) + 1))
 
     def taken(self, branch: If) -> float:
-        """The part of the values of a branch's variable for which it is taken."""
+        """The part of the values of a branch's variable, 0 or 1 where it is bound to data, for which it is taken."""
         if branch.variable in self.usual:
-            return 1.0 if self.usual[branch.variable] == branch.value else 0.0
+            mean = self.usual[branch.variable]
+            return mean if branch.value else 1.0 - mean
         return 1.0 / self.extents.get(branch.variable, 2)
 
     def useful(self, loop: For) -> float:

@@ -303,13 +303,13 @@ class Let:
     """`variable = src`, an integer tile without axes; affine forms after it in the same body may use the variable.
 
     Values outside of 0 … extent - 1 become the nearest of these, so that bounds hold whatever the data is. `usual`: the
-    value that costs are counted for; it changes no result.
+    mean over the grid for which costs are counted; it changes no result.
     """
 
     variable: str
     extent: int
     src: str
-    usual: int = 0
+    usual: float = 0
 
 
 Moving = Load | Gather | Position | View | Fill | Split | Deinterleave | Interleave | Store | Prefetch

@@ -132,7 +132,7 @@ def _statement_text(s: Statement, tiles: Mapping[str, Tile]) -> str:
             marks += [f"{s.digits.number} counts {fused}"] if s.digits else []
             return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
         case Let():
-            return f"let {s.variable} in {s.extent} = {s.src}" + (f"  # mostly {s.usual}" if s.usual else "")
+            return f"let {s.variable} in {s.extent} = {s.src}" + (f"  # {s.usual:.2g} on average" if s.usual else "")
         case If():
             return f"if {s.variable} {'==' if s.then else '!='} {s.value}:"
 

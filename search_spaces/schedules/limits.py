@@ -49,7 +49,7 @@ class Offers:
     `blocks`: thread blocks of a cluster, which divide a tile and share their loads; `walks`: a producer loads the
     operands of chained dots, too; `through_registers`: rows of 32 bits that do not run along k are multiplied from
     registers; `batches`: a dot may have several products of a batch; `joins`: its operands may be several tiles, one
-    after the other; `places`: a producer and its consumers read from memory where a tile is; `words`: values of
+    after the other; `words`: values of
     decisions that not all backends distinguish (`schedules.words`).
 
     Larger values permit fewer. `dot_registers`: registers of a dot besides its accumulators, of those that a thread is
@@ -69,7 +69,6 @@ class Offers:
     through_registers: bool = True
     batches: bool = True
     joins: bool = True
-    places: bool = True
     merges: bool = False
     kept_registers: int = 0
     streams: bool = False
@@ -127,7 +126,6 @@ class Offers:
             self.through_registers or other.through_registers,
             self.batches or other.batches,
             self.joins or other.joins,
-            self.places or other.places,
             self.merges or other.merges,
             min(self.kept_registers, other.kept_registers),
             self.streams or other.streams,

@@ -29,7 +29,6 @@ class CudaLimits:
             walks=False,
             batches=False,
             joins=False,
-            places=False,
             kept_registers=KEPT_REGISTERS,
             streams=copied,
             words=frozenset({HALO} if copied else ()),

@@ -26,8 +26,11 @@ class Words(Protocol):
     def least(self, a: str, b: str) -> str: ...
 
 
-def position(grid: Grid, words: Words, number: str) -> list[str]:
-    """Definitions that compute the grid variables from a tile's number; those of extent 1 are left out."""
+def position(grid: Grid, words: Words, number: str, live: str = "") -> list[str]:
+    """Definitions that compute the grid variables from a tile's number; those of extent 1 are left out.
+
+    `live`: the number of positions of the first axis that are computed, in words; all unless given.
+    """
     axes = [a for a in grid.axes if a.extent > 1]
     if grid.group is None or len(grid.axes) < 2 or min(a.extent for a in grid.axes[-2:]) == 1:
         # With one of the two grouped axes trivial, grouping does not change the order.
@@ -37,7 +40,7 @@ def position(grid: Grid, words: Words, number: str) -> list[str]:
     outer = [a for a in grid.axes[:-2] if a.extent > 1]
     lines = _row_major(outer, words, f"({number} {words.quotient} {plane})") if outer else []
     within = f"({number} % {plane})" if outer else number
-    return lines + _grouped(slow, fast, grid.group[1], words, within)
+    return lines + _grouped(slow, fast, grid.group[1], words, within, "" if outer else live)
 
 
 def _row_major(axes: list[GridAxis], words: Words, number: str) -> list[str]:
@@ -52,12 +55,12 @@ def _row_major(axes: list[GridAxis], words: Words, number: str) -> list[str]:
     return lines[::-1]
 
 
-def _grouped(slow: GridAxis, fast: GridAxis, size: int, words: Words, number: str) -> list[str]:
+def _grouped(slow: GridAxis, fast: GridAxis, size: int, words: Words, number: str, live: str) -> list[str]:
     size = min(size, slow.extent)
     turn = size * fast.extent
-    even = slow.extent % size == 0
+    even = slow.extent % size == 0 and not live
     height = str(size) if even else "height"
-    last_group = [] if even else [words.defined("height", words.least(f"{slow.extent} - first", str(size)))]
+    last_group = [] if even else [words.defined("height", words.least(f"{live or slow.extent} - first", str(size)))]
     return [
         words.defined("first", f"{number} {words.quotient} {turn} * {size}"),
         *last_group,

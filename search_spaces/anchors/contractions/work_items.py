@@ -62,9 +62,8 @@ class Lengths:
     above: int
     most: int
 
-    def of_equal(self, rows: int, segments: int) -> bool:
-        """True for segments of equal lengths."""
-        return self.above < -(-rows // segments) <= self.most
+    def __contains__(self, rows: int) -> bool:
+        return self.above < rows <= self.most
 
 
 def with_work_items(
@@ -97,7 +96,7 @@ class _Items:
     def kernel(self) -> Kernel:
         """The kernel with its tiles at the rows of items."""
         e = self._emitter(Names({t.name for s in statements(self.plain.body) for t in produced(s)}))
-        number, row, end = self._read(e) if self.listed else self._found(e)
+        number, row, end, *_ = self._read(e) if self.listed else self._found(e)
         self._bind(e, number, row, end)
         body = mapped(tuple(map(self._skipped, self.plain.body)), lambda s: self._placed(s, number))
         last = _last_assignment(body) + 1
@@ -109,8 +108,8 @@ class _Items:
 
     @cached_property
     def items(self) -> Buffer:
-        """The segment, the first row and the end of every item."""
-        return Buffer(workspace_name(self.of.workload, "items"), (3, self._most), "int32", "workspace")
+        """The segment, the first row and the end of every item, and how many there are."""
+        return Buffer(workspace_name(self.of.workload, "items"), (len(self._slots), self._most), "int32", "workspace")
 
     @property
     def listing(self) -> Kernel:
@@ -126,13 +125,20 @@ class _Items:
 
     @property
     def _slots(self) -> list[tuple[Slice, Slice]]:
-        """Places in the list: of the segment, the first row and the end of the item."""
-        return [(Slice(Affine(offset=n)), Slice(axis_index(self._item))) for n in range(3)]
+        """Places in the list: of the segment, the first row and the end of the item, and of the number of items."""
+        return [(Slice(Affine(offset=n)), Slice(axis_index(self._item))) for n in range(4 if self._live else 3)]
 
     def _read(self, e: Emitter) -> tuple[Tile, ...]:
-        tiles = tuple(Tile(e.names.fresh(name), (), (), "int32") for name in ("number", "row", "end"))
-        e.body += [Load(tile, self.items.name, at) for tile, at in zip(tiles, self._slots, strict=True)]
-        return tiles
+        """The number of items, which all entries of the list have, comes first: loops end behind them."""
+        if self._live:
+            count = self._loaded(e, "live", (self._slots[-1][0], Slice(Affine())))
+            e.body.append(self._counted(count))
+        return tuple(self._loaded(e, n, at) for n, at in zip(("number", "row", "end"), self._slots, strict=False))
+
+    def _loaded(self, e: Emitter, name: str, at: tuple[Slice, Slice]) -> Tile:
+        made = Tile(e.names.fresh(name), (), (), "int32")
+        e.body.append(Load(made, self.items.name, at))
+        return made
 
     # Names
 
@@ -146,10 +152,10 @@ class _Items:
 
     @property
     def _live(self) -> str:
-        """The variable that counts the items with rows, of persistent programs that find them; or "" of others."""
+        """The variable that counts the items with rows, of persistent programs; or "" of others."""
         grid = self.plain.grid
         slowest = grid.axes[0].variable == self._item
-        return f"{self._places.axis}.live" if grid.walked and slowest and not self.listed else ""
+        return f"{self._places.axis}.live" if grid.walked and slowest else ""
 
     # Sizes
 
@@ -166,14 +172,15 @@ class _Items:
     # The walk
 
     def _found(self, e: Emitter) -> tuple[Tile, ...]:
-        """The segment of the item, its first row, and the row behind the last one of the segment."""
+        """The segment of the item, its first row, the row behind the last one of the segment; and the live items."""
         segment = Slice(Affine(), self._padded, _SEGMENTS)
         begins, ends = self._places.bounds(e, Tile.along([segment], e.names.fresh("at"), "int64"), segment)
         tiles = self._tiles(e, e.map("sub", ends, begins, name="rows", dtype="int64"))
         until = replace(tiles, name=e.names.fresh("until"))
         e.body.append(Scan((until,), (tiles.name,), _SEGMENTS, _sum(e.names)))
-        if self._live:
-            e.body.append(Let(self._live, self._most + 1, self._folded(e, until, "live", "max").name))
+        live = [self._folded(e, until, "live", "max")] if self._live else []
+        # A list has its own programs, one for each item.
+        e.body += [self._counted(count) for count in live if not self.listed]
         item = self._single(e, axis_index(self._item), "item")
         done = e.map("le", until, item, name="done", compared="int64")
         number = self._folded(e, e.map("where", done, 1, 0, dtype="int64"), "number", "sum")
@@ -187,7 +194,10 @@ class _Items:
         row = e.map(
             "where", is_item, e.map("add", own, ahead, dtype="int64"), self._places.rows, name="row", dtype="int64"
         )
-        return number, row, end
+        return number, row, end, *live
+
+    def _counted(self, count: Tile) -> Let:
+        return Let(self._live, self._most + 1, count.name, usual=self._usual)
 
     def _tiles(self, e: Emitter, rows: Tile) -> Tile:
         """Numbers of tiles of segments with these numbers of rows."""
@@ -206,9 +216,21 @@ class _Items:
         e.body.append(Let(self._places.first, self._places.rows + 1, row.name))
         has_rows = e.map("lt", row, end, compared="int64")
         idle = e.map("where", has_rows, 0, 1, name="idle", dtype="int64")
-        usual = self.lengths is None or self.lengths.of_equal(self._places.rows, self._places.ends)
-        e.body.append(Let(self._places.idle, 2, idle.name, usual=0 if usual else 1))
+        e.body.append(Let(self._places.idle, 2, idle.name, usual=self._usually_idle))
         self._places.bind_entries(e, number)
+
+    @property
+    def _usual(self) -> int:
+        """The number of items with rows if segments have equal lengths."""
+        rows = -(-self._places.rows // self._places.ends)
+        if self.lengths is not None and rows not in self.lengths:
+            return 0
+        return -(-self._places.rows // rows) * -(-rows // self.size)
+
+    @property
+    def _usually_idle(self) -> float:
+        """The part of the items that programs come to that have none."""
+        return float(not self._usual) if self._live else 1 - self._usual / self._most
 
     def _single(self, e: Emitter, form: Affine, name: str) -> Tile:
         made = Tile(e.names.fresh(name), (), (), "int64")
@@ -223,8 +245,11 @@ class _Items:
     # The statements of one segment
 
     def _skipped(self, s: Statement) -> Statement:
-        """A loop without iterations in items without rows."""
-        if not isinstance(s, For):
+        """A loop without iterations in items without rows.
+
+        Groups that alternate make equal numbers of steps: their programs end before such items.
+        """
+        if not isinstance(s, For) or (self.plain.launch.alternating and self._live):
             return s
         return replace(s, bound=Bound(start_of((s.variable, 1), (self._places.idle, s.extent)), s.extent))
 

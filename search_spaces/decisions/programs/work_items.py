@@ -3,7 +3,7 @@
 Before:  grid m.0, n.0: scan the tiles of all segments for the one of this program; compute it      (items=program)
 After (items=list):
          grid m.0: scan the tiles of all segments; store items[m.0] = segment, first row, end
-         grid m.0, n.0: load items[m.0]; compute the tile
+         grid m.0, n.0: load items[m.0]; compute the tile                  (grid=persistent: as many as listed)
 
 After (long=128):
          grid m.0, n.0: the same of segments of at most 64 rows

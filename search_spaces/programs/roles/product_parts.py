@@ -42,11 +42,12 @@ from search_spaces.workloads.names import Names
 class ProductParts:
     """The parts of a kernel.
 
-    `placing`: the statements that place a tile. `sums`: the accumulators of a tile, which start from 0. With a
-    `promotion` the dots of an iteration have accumulators of their own, which start from 0 and are added to `sums` by
-    it; it reads what `scaling` computes. Without one, the dots add to `sums`.
+    `counting`: the statements that count the live tiles; `placing`: those that place one. `sums`: the accumulators of
+    a tile, which start from 0. With a `promotion` the dots of an iteration have accumulators of their own, which start
+    from 0 and are added to `sums` by it; it reads what `scaling` computes. Without one, the dots add to `sums`.
     """
 
+    counting: tuple[Statement, ...]
     placing: tuple[Statement, ...]
     sums: tuple[Tile, ...]
     loop: For
@@ -64,15 +65,18 @@ class ProductParts:
             UnmatchedError: the kernel has another form.
         """
         first = max((n for n, s in enumerate(kernel.body, 1) if isinstance(s, Let)), default=0)
-        placing, body = kernel.body[:first], kernel.body[first:]
-        if tile := next((t for s in placing for t in produced(s) if t.axes), None):
+        counted = next(
+            (n for n, s in enumerate(kernel.body, 1) if isinstance(s, Let) and s.variable == kernel.grid.live), 0
+        )
+        counting, placing, body = kernel.body[:counted], kernel.body[counted:first], kernel.body[first:]
+        if tile := next((t for s in (*counting, *placing) for t in produced(s) if t.axes), None):
             refuse(kernel, f"{tile} comes before a variable bound to data; expected single numbers")
         fills = tuple(s for s in itertools.takewhile(lambda s: isinstance(s, Fill), body) if isinstance(s, Fill))
         match body[len(fills) :]:
             case (For() as loop, *epilogue) if fills:
                 _check_around(kernel, fills, loop, epilogue)
                 found = _of_loop(kernel, loop, tuple(f.dst for f in fills))
-                return replace(found, placing=placing, epilogue=tuple(epilogue))._promoted()
+                return replace(found, counting=counting, placing=placing, epilogue=tuple(epilogue))._promoted()
             case _:
                 refuse(kernel, "expected an accumulator filled with 0, one loop, and an epilogue")
 
@@ -131,7 +135,7 @@ def _of_loop(kernel: Kernel, loop: For, sums: tuple[Tile, ...]) -> ProductParts:
     names = [t.name for t in sums]
     if not {*names} <= promoted if promotion else names != summed:
         refuse(kernel, f"sums {', '.join(names)} start from 0, and dots add to {', '.join(summed)}; expected the same")
-    return ProductParts((), sums, loop, operands, scaling, dots, promotion, ())
+    return ProductParts((), (), sums, loop, operands, scaling, dots, promotion, ())
 
 
 def _beside(

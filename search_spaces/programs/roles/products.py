@@ -114,6 +114,11 @@ class ProductRoles:
         return self.whole.placing
 
     @property
+    def counting(self) -> tuple[Statement, ...]:
+        """The statements that count the live tiles."""
+        return self.whole.counting
+
+    @property
     def dots(self) -> tuple[Dot, ...]:
         """The dots of a group in an iteration."""
         return self.share.dots
@@ -151,7 +156,8 @@ class ProductRoles:
         body: tuple[RoleStatement, ...] = (*self._place, Steps(self.loop, (*_filled(ring), Advance(STEP))))
         body += (extras, Advance(TILE)) if self.extras else ()
         registers = self.kept_registers or self.units.shares.least
-        return Role(1, registers, (*(Start(x.position) for x in self.rings), Tiles(body), Drain(ring)))
+        starts = (Start(x.position) for x in self.rings)
+        return Role(1, registers, (*starts, *self._count, Tiles(body), Drain(ring)))
 
     @cached_property
     def consumer(self) -> Role:
@@ -168,11 +174,15 @@ class ProductRoles:
         body += [Skip(STEP, extent)] if turns else []
         body.append(Finish(tuple(self._finish)))
         registers = self.units.group_registers(self.groups, kept=self.kept_registers) if self.groups > 1 else 0
-        return Role(self.units.waves, registers, (*starts, Tiles(tuple(body), 2 if turns else 1)))
+        return Role(self.units.waves, registers, (*starts, *self._count, Tiles(tuple(body), 2 if turns else 1)))
 
     @property
     def _place(self) -> tuple[Place, ...]:
         return (Place(self.placing),) if self.placing else ()
+
+    @property
+    def _count(self) -> tuple[Place, ...]:
+        return (Place(self.counting),) if self.counting else ()
 
     @property
     def _main_loop(self) -> list[RoleStatement]:
@@ -352,7 +362,7 @@ class ProductRoles:
     @property
     def moving(self) -> Kernel:
         """The kernel with the stores of one warp group, from which its arguments follow."""
-        return replace(self.kernel, body=(*self.placing, self.loop, *self.epilogue))
+        return replace(self.kernel, body=(*self.counting, *self.placing, self.loop, *self.epilogue))
 
     @property
     def stores(self) -> tuple[Store, ...]:

@@ -198,7 +198,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Single numbers that are read or computed for a tile, with variables bound to them."""
+    """Single numbers that are read or computed for a tile, or for all of them, with variables bound to them."""
 
     body: tuple[Statement, ...]
 

@@ -195,10 +195,11 @@ def test_kernels_compile(backend: str, target: Any) -> None:
 
 def test_starts_read_both_operands_by_descriptor_and_have_tiles_of_a_segment() -> None:
     space = in_segments(spaces.build(WORKLOADS["zeros behind the last end"], H200, [TritonBackend()]))
-    (start, *_) = space.seeds()
-    loads = [s for s in statements(start.program.kernels[0].body) if isinstance(s, Load)]
+    starts = space.seeds()
+    start = starts[0]
+    loads = [s for s in statements(start.program.kernels[-1].body) if isinstance(s, Load)]
     assert sum(s.via == "descriptor" for s in loads) == 2
-    assert dict(start.values)["m"][-1] == 16, "14 rows a segment"
+    assert {s.knobs.tile("m") for s in starts} >= {16, 128}, "14 rows a segment, or all 70 in one"
 
 
 @given(lengths=st.lists(st.integers(0, 40), min_size=1, max_size=9), size=st.sampled_from([8, 16, 64]))

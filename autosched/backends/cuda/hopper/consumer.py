@@ -27,6 +27,7 @@ from search_spaces.programs.roles.statements import (
     Finish,
     Give,
     Issue,
+    Place,
     Release,
     RoleStatement,
     Settle,
@@ -43,14 +44,15 @@ from search_spaces.programs.statements import Dot, Fill, Load, Map, Statement
 class Consumer:
     """Prints the role of a consumer group.
 
-    `stored`: the tiles that its epilogue stores through shared memory, by the number of the store there; `maps`: the
-    names of tensor maps.
+    `finished`: its epilogue, without what is stored otherwise; `stored`: the tiles that it stores through shared
+    memory, by the number of the store there; `maps`: the names of tensor maps.
     """
 
     loops: Loops
     ring: RingPlan
     extras: Extras
     stores: GroupStores
+    finished: Sequence[Statement]
     stored: Mapping[int, GroupTile]
     maps: Mapping[TensorMap, str]
 
@@ -79,6 +81,7 @@ class Consumer:
                 self.printer.body([s for s in run if isinstance(s, Load | Map)])
             else:
                 self._print(run)
+        self.loops.end(body)
 
     def _print(self, body: Iterable[RoleStatement]) -> None:
         for s in body:
@@ -94,6 +97,8 @@ class Consumer:
                     self.loops.open_steps()
                     self._write(inner)
                     self.block.close()
+                case Place():
+                    self.loops.place(s)
                 case Finish(body=inner):
                     self._finish(inner)
                 case Fill(dst=dst):
@@ -216,7 +221,7 @@ class Consumer:
     def _finish(self, body: Sequence[RoleStatement]) -> None:
         self.printer.shared.forget()
         before, number = 0, 0
-        others = iter(self.printer.kernel.body[1 + len(self.roles.accumulators) :])
+        others = iter(self.finished)
         for s in body:
             if not isinstance(s, Statement):
                 self._synchronise(s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autosched.backends.cuda.language.scope import open_braces
@@ -10,6 +11,8 @@ from autosched.backends.printing.grid import position
 from autosched.backends.printing.loops import first_and_end
 from search_spaces.programs.roles.halves import HALF
 from search_spaces.programs.roles.products import ProductRoles
+from search_spaces.programs.roles.statements import Place, RoleStatement
+from search_spaces.programs.statements import Let
 
 
 @dataclass(frozen=True)
@@ -25,15 +28,34 @@ class Loops:
         # The first tile is that of a block, or of all blocks of a cluster.
         first = "int(blockIdx.x)" if blocks == 1 else f"int(blockIdx.x) / {blocks}"
         first += f" + {HALF} * {grid.programs}" if every > 1 else ""
-        header = f"for (int tile = {first}; tile < {grid.tiles}; tile += {every * grid.programs})"
+        header = f"for (int tile = {first}; tile < {self._end}; tile += {every * grid.programs})"
         scope = open_braces(self.printer.block, header, *(a.variable for a in grid.axes))
-        scope.definitions += position(grid, self.printer.indexing, "tile") if grid.tiles > 1 else []
+        scope.definitions += position(grid, self.printer.indexing, "tile", self._live) if grid.tiles > 1 else []
+
+    @property
+    def _live(self) -> str:
+        live = self.roles.kernel.grid.live
+        return self.printer.indexing.variable(live) if live else ""
+
+    @property
+    def _end(self) -> str:
+        grid = self.roles.kernel.grid
+        return f"{self._live} * {grid.tiles // grid.axes[0].extent}" if self._live else str(grid.tiles)
+
+    def place(self, s: Place) -> None:
+        """Print what places a tile, or counts tiles; its variables are known until `end` of the body that it is in."""
+        for statement in s.body:
+            self.printer.print(statement)
+
+    def end(self, body: Sequence[RoleStatement]) -> None:
+        for _ in (x for s in body if isinstance(s, Place) for x in s.body if isinstance(x, Let)):
+            self.printer.block.close()
 
     @property
     def is_last(self) -> str:
         """The condition that a warp group has no tile behind this one."""
         grid = self.roles.kernel.grid
-        return f"tile + {grid.programs * (1 + self.roles.alternating)} >= {grid.tiles}"
+        return f"tile + {grid.programs * (1 + self.roles.alternating)} >= {self._end}"
 
     @property
     def steps(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.backends.cuda.hopper.extras import Extras
@@ -38,7 +38,6 @@ OFFERS = Offers(
     through_registers=False,
     batches=False,
     joins=False,
-    places=False,
     merges=True,
     kept_registers=KEPT_REGISTERS,
     streams=True,
@@ -75,8 +74,6 @@ class BlockPlan:
         roles = warp_roles(program, kernel, OFFERS)
         if not isinstance(roles, ProductRoles):
             refuse(kernel, "its dots follow on other dots; expected a contraction")
-        if roles.placing:
-            refuse(kernel, "its tiles are placed by data; expected those of the grid")
         sums, tiles = roles.dot.dst.axes, _tiles(roles)
         stores, loads, extents = {}, {}, loop_extents(roles.finishing) | loop_extents(kernel)
         for number, s in enumerate(roles.epilogue):
@@ -114,11 +111,10 @@ class BlockPlan:
     def finishing(self) -> Kernel:
         """The epilogue of one warp group as a kernel, without the stores that are printed otherwise.
 
-        TMA-loaded tiles are placeholders with the accumulator's layout. Before the epilogue are the loop, without its
-        dots, and the initial values of the accumulators.
+        TMA-loaded tiles are placeholders with the accumulator's layout. Before the epilogue are the statements that
+        place a tile, the loop without its dots, and the initial values of the accumulators.
         """
-        roles = self.roles
-        body: list[Statement] = [roles.stepping, *(Fill(t, 0.0) for t in roles.accumulators)]
+        roles, body = self.roles, self._before
         for number, s in enumerate(roles.epilogue):
             if number in self.loads and isinstance(s, Load):
                 body.append(Fill(s.dst, 0.0))
@@ -126,6 +122,16 @@ class BlockPlan:
                 body.append(dataclasses.replace(s, via="pointer") if isinstance(s, Load | Store) else s)
         launch = dataclasses.replace(roles.kernel.launch, num_warps=WARP_GROUP)
         return dataclasses.replace(roles.finishing, body=tuple(body), launch=launch)
+
+    @property
+    def _before(self) -> list[Statement]:
+        roles = self.roles
+        return [*roles.counting, *roles.placing, roles.stepping, *(Fill(t, 0.0) for t in roles.accumulators)]
+
+    @property
+    def finished(self) -> Sequence[Statement]:
+        """The statements of the epilogue among those of `finishing`."""
+        return self.finishing.body[len(self._before) :]
 
     @property
     def barriers(self) -> dict[str, int]:

@@ -122,7 +122,7 @@ class HopperPrinter:
         block.close()
         open_braces(block, "else")
         stores = GroupStores(staging, plan.slots, plan.slot_bytes)
-        Consumer(self._loops, plan.ring, extras, stores, plan.stores, self._maps).write()
+        Consumer(self._loops, plan.ring, extras, stores, plan.finished, plan.stores, self._maps).write()
         block.close()
         maps = [f"const __grid_constant__ TensorMap {name}" for name in self._maps.values()]
         lane = f"const int lane = threadIdx.x % {WARP}, warp = threadIdx.x / {WARP} % {WARP_GROUP};"

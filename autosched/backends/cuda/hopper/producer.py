@@ -19,6 +19,7 @@ from search_spaces.programs.roles.statements import (
     Copy,
     Drain,
     EachGroup,
+    Place,
     RoleStatement,
     Start,
     Steps,
@@ -59,6 +60,8 @@ class Producer:
                 case Steps(body=inner):
                     self.loops.open_steps()
                     self._nested(inner)
+                case Place():
+                    self.loops.place(s)
                 case EachGroup(body=inner, alternating=alternating):
                     self.extras.open_groups(self.loops.printer, alternating)
                     self._nested(inner)
@@ -82,6 +85,7 @@ class Producer:
                     self.block.close()
                 case _:
                     raise AssertionError(f"a producer has no {type(s).__name__}")
+        self.loops.end(body)
 
     def _nested(self, body: Sequence[RoleStatement]) -> None:
         self._write(body)

@@ -99,44 +99,57 @@ class _Printer:
         self._pieces = 1 if roles.alternating else min(2, len(roles.stores))
 
     def text(self) -> str:
-        place = [self._place()] if self._roles.placing else []
-        return in_gluon("\n\n\n".join([*place, self._load(), self._finish(), self._dots(), self._entry()]))
+        places = [self._place(body) for body in (self._roles.counting, self._roles.placing) if body]
+        return in_gluon("\n\n\n".join([*places, self._load(), self._finish(), self._dots(), self._entry()]))
 
     # The places of tiles
 
-    def _place(self) -> str:
-        """The function of a tile's number that gives the variables bound to data, and tiles of the epilogue."""
-        printer = KernelPrinter(self._program, self._placing)
-        text = printer.body_function(f"@gluon.jit\ndef {self._name}_place", (), self._variables(), [])
-        given = [*map(printer.indexing.variable, self._bound), *(printer.tiles.name(t.name) for t in self._numbers)]
+    def _place(self, body: tuple[Statement, ...]) -> str:
+        """The function that counts tiles, or of a tile's number, that gives the variables bound to data by `body`.
+
+        And tiles of the epilogue.
+        """
+        printer = KernelPrinter(self._program, self._placing(body))
+        text = printer.body_function(f"@gluon.jit\ndef {self._placed_by(body)}", (), self._placed_at(body), [])
+        given = [*map(printer.indexing.variable, _bound(body))]
+        given += [printer.tiles.name(t.name) for t in self._numbers_of(body)]
         return f"{text}\n{INDENT}return {', '.join(given)}"
 
-    @property
-    def _placing(self) -> Kernel:
-        return replace(self._roles.kernel, body=self._roles.placing)
+    def _placing(self, body: tuple[Statement, ...]) -> Kernel:
+        return replace(self._roles.kernel, body=body)
+
+    def _placed_by(self, body: tuple[Statement, ...]) -> str:
+        return f"{self._name}_{'count' if body == self._roles.counting else 'place'}"
+
+    def _placed_at(self, body: tuple[Statement, ...]) -> tuple[str, ...]:
+        """The variables of the grid on which they depend."""
+        return () if body == self._roles.counting else self._variables()
 
     @property
     def _bound(self) -> tuple[str, ...]:
-        """The variables that are bound to data."""
-        return tuple(s.variable for s in self._roles.placing if isinstance(s, Let))
+        """The variables that are bound to data for a tile."""
+        return _bound(self._roles.placing)
 
     @property
     def _numbers(self) -> tuple[Tile, ...]:
         """The single numbers that the epilogue reads of those that place a tile."""
+        return self._numbers_of(self._roles.placing)
+
+    def _numbers_of(self, body: tuple[Statement, ...]) -> tuple[Tile, ...]:
         used = {name for s in self._roles.epilogue for name in read(s)}
-        made = {t.name: t for s in self._roles.placing for t in produced(s)}
+        made = {t.name: t for s in body for t in produced(s)}
         return tuple(t for name, t in made.items() if name in used)
 
-    def _call_place(self, block: Block, indexing: Indexing) -> None:
-        pointers = [self._pointers[b.name] for b in arguments(self._program, self._placing).pointers]
-        given = [*pointers, *map(indexing.variable, self._variables())]
-        made = [*map(indexing.variable, self._bound), *self._placed]
-        block.write(call(f"{self._name}_place", *given, before=f"{', '.join(made)} = "))
+    def _call_place(self, body: tuple[Statement, ...], block: Block, indexing: Indexing) -> None:
+        pointers = [self._pointers[b.name] for b in arguments(self._program, self._placing(body)).pointers]
+        given = [*pointers, *map(indexing.variable, self._placed_at(body))]
+        made = [*map(indexing.variable, _bound(body)), *map(_placed, self._numbers_of(body))]
+        block.write(call(self._placed_by(body), *given, before=f"{', '.join(made)} = "))
 
     @property
     def _placed(self) -> list[str]:
         """The names of these numbers in the text of roles."""
-        return [f"placed_{identifier(t.name)}" for t in self._numbers]
+        return list(map(_placed, self._numbers))
 
     # The producer
 
@@ -150,7 +163,7 @@ class _Printer:
         def own(s: RoleStatement) -> bool:
             """Copy the epilogue's tiles, by their descriptors, in the order of their loads."""
             if isinstance(s, Place):
-                self._call_place(block, indexing)
+                self._call_place(s.body, block, indexing)
                 return True
             if not isinstance(s, Copy) or not s.ring.apart:
                 return False
@@ -210,8 +223,8 @@ class _Printer:
 
         def own(s: RoleStatement) -> bool:
             match s:
-                case Place():
-                    self._call_place(block, indexing)
+                case Place(body):
+                    self._call_place(body, block, indexing)
                 case Finish(body):
                     self._call_finish(body, indexing, protocol, accumulators)
                 case Fetch() | Next() | Issue() | Settle():
@@ -364,6 +377,16 @@ class _Printer:
 
     def _function(self, part: str, parameters: list[str], scope: Scope) -> str:
         return "\n".join(["@gluon.jit", f"def {self._name}_{part}({', '.join(parameters)}):", *scope.text(1)])
+
+
+def _bound(body: Sequence[Statement]) -> tuple[str, ...]:
+    """The variables that statements bind to data."""
+    return tuple(s.variable for s in body if isinstance(s, Let))
+
+
+def _placed(number: Tile) -> str:
+    """The name in the text of roles of a number that places a tile."""
+    return f"placed_{identifier(number.name)}"
 
 
 def _numbered(name: str, of: Sequence[_T]) -> dict[_T, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autosched.backends.gpu.warps import WARP_GROUP
 from autosched.backends.printing.scope import Block, Scope
 from autosched.backends.triton.gluon.protocol import Protocol
-from autosched.backends.triton.language.grid import position
+from autosched.backends.triton.language.grid import live, position, tiles_end
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.marked import open_marked
 from search_spaces.programs.roles.statements import EachGroup, Roles, RoleStatement, Steps, Tiles
@@ -62,10 +62,10 @@ class RoleBody:
     def _open_tiles(self, every: int) -> None:
         """Define the tile, or open the loop over a program's tiles, of which a group has every `every`-th."""
         grid = self.roles.kernel.grid
-        where = position(grid, self.indexing, "tile") if grid.tiles > 1 else []
+        where = position(grid, self.indexing, "tile", live(grid, self.indexing)) if grid.tiles > 1 else []
         if grid.walked:
             first = f"tl.program_id(0) + half * {grid.programs}" if every > 1 else "tl.program_id(0)"
-            header = f"for tile in range({first}, {grid.tiles}, {every * grid.programs}):"
+            header = f"for tile in range({first}, {tiles_end(grid, self.indexing)}, {every * grid.programs}):"
             self.block.open(header, *self.variables).definitions += where
             return
         self.root.variables = frozenset(self.variables)

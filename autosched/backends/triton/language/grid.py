@@ -37,9 +37,9 @@ def print_grid(kernel: Kernel, indexing: Indexing, root: Scope, block: Block) ->
         return
     loops = [s for s in kernel.body if isinstance(s, For)]
     attributes = ["flatten=True"] if any(s.flatten for s in loops) else []
-    iterations = ", ".join(["pid", _end(grid, indexing), str(grid.programs), *attributes])
+    iterations = ", ".join(["pid", tiles_end(grid, indexing), str(grid.programs), *attributes])
     scope = block.open(f"for tile in tl.range({iterations}):", *variables)
-    scope.definitions += position(grid, indexing, "tile")
+    scope.definitions += position(grid, indexing, "tile", live(grid, indexing))
 
 
 def printed_once(kernel: Kernel) -> int:
@@ -49,16 +49,14 @@ def printed_once(kernel: Kernel) -> int:
     return next((n for n, s in enumerate(kernel.body, 1) if isinstance(s, Let) and s.variable == kernel.grid.live), 0)
 
 
-def _end(grid: Grid, indexing: Indexing) -> str:
-    """The number of tiles, as far as they are live; groups of positions are computed whole."""
-    if not grid.live:
-        return str(grid.tiles)
-    first, live = grid.axes[0], indexing.variable(grid.live)
-    beside = grid.tiles // first.extent
-    if grid.group is None or grid.group[0] != first.variable:
-        return f"{live} * {beside}"
-    size = grid.group[1]
-    return f"tl.minimum(tl.cdiv({live}, {size}) * {size * beside}, {grid.tiles})"
+def live(grid: Grid, indexing: Indexing) -> str:
+    """The name of the number of live positions of the first axis; "" if all are."""
+    return indexing.variable(grid.live) if grid.live else ""
+
+
+def tiles_end(grid: Grid, indexing: Indexing) -> str:
+    """The number of tiles, as far as they are live."""
+    return f"{live(grid, indexing)} * {grid.tiles // grid.axes[0].extent}" if grid.live else str(grid.tiles)
 
 
 def stream_iterations(grid: Grid, variable: str) -> str | None:
@@ -83,6 +81,9 @@ def _open_stream(grid: Grid, indexing: Indexing, root: Scope, block: Block) -> N
     scope.definitions.append(f"turn_end = tl.minimum(pair_end - tile * {iterations}, {iterations})")
 
 
-def position(grid: Grid, indexing: Indexing, number: str) -> list[str]:
-    """Definitions that compute the grid variables from a tile's number; those of extent 1 are left out."""
-    return grids.position(grid, Words(indexing), number)
+def position(grid: Grid, indexing: Indexing, number: str, live: str = "") -> list[str]:
+    """Definitions that compute the grid variables from a tile's number; those of extent 1 are left out.
+
+    `live`: the name of the number of positions of the first axis that are computed, of all unless given.
+    """
+    return grids.position(grid, Words(indexing), number, live)

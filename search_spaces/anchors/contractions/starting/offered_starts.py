@@ -108,7 +108,9 @@ def offered_starts(
     outer = math.prod(x.extent for x in form.outer if x not in within)
     extents = {name: class_positions(form, name, ranged=name in ranged) for name in CLASSES}
     depth = class_positions(form, "k", ranged=bool(ranged))
-    narrow = min(extents["m"], extents["n"]) <= (_FEW_OF_WINDOWS if ranged else _FEW)
+    cut, segments = next((x for x in "mn" if form.classes[x][1].name == form.cuts[0]), ""), form.cuts[1]
+    # One segment that has all rows stands for many that have few.
+    narrow = segments == 1 or min(extents["m"], extents["n"]) <= (_FEW_OF_WINDOWS if ranged else _FEW)
     candidates = (*_ALL, *(_NARROW if narrow else ()))
     sizes = {name: {v[-1] for v in knobs[name].values if isinstance(v, tuple)} for name in "mn"}
     found = []
@@ -117,7 +119,9 @@ def offered_starts(
             m, n = (start.columns, start.rows) if swapped else (start.rows, start.columns)
             if m not in sizes["m"] or n not in sizes["n"] or start.blocks > offers.blocks:
                 continue
-            rows, columns = (extents["n"], extents["m"]) if swapped else (extents["m"], extents["n"])
+            # Segments end within tiles, half of which are computed for nothing.
+            padded = extents | ({cut: extents[cut] + segments * {"m": m, "n": n}[cut] // 2} if cut else {})
+            rows, columns = (padded["n"], padded["m"]) if swapped else (padded["m"], padded["n"])
             each = [replace(start, split=s) for s in (_SPLITS if ranged else (1,))]
             found.append(
                 min(((s.seconds(outer * rows, columns, depth, num_sms), s, swapped) for s in each), key=lambda x: x[0])

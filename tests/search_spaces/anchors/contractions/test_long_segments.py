@@ -24,7 +24,8 @@ from search_spaces.programs.statements import Store
 from segmented_workloads import grouped_product
 
 # One unit, so that programs are persistent with few tiles.
-TARGET = replace(target_named("h200"), num_sms=1)
+H200 = target_named("h200")
+TARGET = replace(H200, num_sms=1)
 ROWS, GROUPS = 100, 4
 MADE = grouped_product(ROWS, 32, 24, GROUPS, "float16")
 TRITON = TritonBackend()
@@ -122,7 +123,7 @@ def test_both_kernels_compile() -> None:
 
 
 def starts(groups: int, rows: int) -> list[Schedule]:
-    return in_segments(ops.grouped_matmul(groups, rows, 256, 128), target_named("h200")).seeds()
+    return in_segments(ops.grouped_matmul(groups, rows, 256, 128), H200).seeds()
 
 
 def test_starts_of_few_rows_a_segment_have_long_ones_apart_as_well() -> None:
@@ -131,9 +132,17 @@ def test_starts_of_few_rows_a_segment_have_long_ones_apart_as_well() -> None:
     assert {dict(s.values)["long"] for s in starts(8, 4096)} == {0}
 
 
-def test_starts_have_a_tile_of_all_rows_where_they_are_few() -> None:
-    largest = {rows: max(s.knobs.tile("m") for s in starts(8, rows)) for rows in (16, 20, 32, 40)}
-    assert largest == {16: 16, 20: 32, 32: 32, 40: 16}
+def test_starts_have_tiles_for_all_rows_in_one_segment_where_segments_have_few() -> None:
+    largest = {rows: max(s.knobs.tile("m") for s in starts(8, rows)) for rows in (16, 20, 32, 40, 256, 512)}
+    assert largest == {16: 16, 20: 32, 32: 32, 40: 64, 256: 128, 512: 64}
+
+
+def test_two_programs_of_such_starts_fit_in_a_multiprocessor() -> None:
+    space = in_segments(ops.grouped_matmul(128, 2048, 256, 1024), H200)
+    pairs = [s for s in space.seeds() if s.knobs.integer("per_sm") == 2 and not s.knobs["long"]]
+    needs = [TRITON.limits.needs(s.program, s.program.kernels[-1], H200) for s in pairs]
+    assert len(pairs) > 8
+    assert all(2 * need.shared_memory_bytes <= H200.shared_memory_bytes for need in needs if need)
 
 
 def test_long_tiles_are_longer_than_others() -> None:
