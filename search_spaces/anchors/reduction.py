@@ -5,7 +5,7 @@ After (columns=4096):            grid r.0: total = sum of a tile of whole rows; 
       (columns=8x512):           grid r.0: for c.0: total += sum of x_tile;  for c.0: store …        `rows.streamed`
       (columns=8x512, split=4):  grid r.0, s: for c.0: …;  partial_total[s, r] = total
                                  grid r.0, s: total = sum of partial_total over s;  store …          `rows.shared`
-                                 or, of segments of columns, an equal part of all of these each      `rows.segment_items`
+                                 or, of segments of columns, an equal part of all in each program   `rows.segment_items`
 
 The first decision chooses among these; each later one that has no meaning there has one value.
 """
