@@ -35,9 +35,10 @@ from search_spaces.decisions.memory.prefetching import prefetching
 from search_spaces.decisions.memory.streaming import streaming
 from search_spaces.decisions.programs.ordering import ROW_MAJOR, group, order
 from search_spaces.decisions.programs.persistence import ONE_TILE, Units, persistence
-from search_spaces.decisions.programs.splitting import splitting
+from search_spaces.decisions.programs.splitting import join, splitting
 from search_spaces.decisions.programs.warps import num_warps
 from search_spaces.decisions.tiles.tiling import nested
+from search_spaces.devices.features import EARLY_LAUNCH
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.tile_program import TileProgram
@@ -90,6 +91,7 @@ def _decisions(reduced: ReducedRows) -> tuple[Decision, ...]:
     streamed = streaming(reduced.workload, target)
     if not reduced.on_gpu:
         return (*tiles, vectorizing(), prefetching(), streamed)
+    ahead = segments_of(reduced) is not None and len(split.knob.values) > 1 and target.features.has(EARLY_LAUNCH)
     outer = [x.extent for x in structure.parallel[:-1]]
     several = bool(outer) and outer[-1] > 1
     units, tiled = Units(lambda values: target.num_sms), ("rows",)
@@ -106,6 +108,7 @@ def _decisions(reduced: ReducedRows) -> tuple[Decision, ...]:
         *(replace(d, bears_on="legality") for d in ordering),
         *persistence(units, tiled, lambda values: math.prod(outer) * values.tiling("rows")[0]),
         streamed,
+        *((join(ahead),) if ahead else ()),
         *((aligned(),) if reduced.aligned else ()),
     )
 
@@ -150,6 +153,7 @@ def _rules(reduced: ReducedRows) -> tuple[Rule, ...]:
 
     return (
         Rule(beside, partial(why_not_split, reduced)),
+        only("join", "after", ("split",), lambda values: not is_split(values), "one kernel joins nothing"),
         Rule((*beside, "rows"), not_dealt),
         Rule(("columns", "rows"), is_too_long),
         only("online", False, ("columns",), is_resident, "whole rows are folded at once"),

@@ -22,6 +22,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from search_spaces.anchors.loops.leading import count_leading
 from search_spaces.anchors.loops.range_ends import bound
 from search_spaces.anchors.rows.column_loop import ColumnLoop
 from search_spaces.anchors.rows.folds.running_folds import alike, reduce_part
@@ -125,7 +126,8 @@ def shared_segments_program(reduced: ReducedRows, segments: Segments, values: Va
         return _Items(reduced, segments, rows, loop, Names({s.name for s in reduced.workload.stages}))
 
     folding = Kernel(f"{name}_items", items().grid, tuple(items().folded(group, values)), launch)
-    joining = Kernel(f"{name}_finish", Grid(rows.grid), tuple(items().joined(group)), launch)
+    waiting = replace(launch, dependent=values.get("join") == "ahead")
+    joining = Kernel(f"{name}_finish", Grid(rows.grid), tuple(items().joined(group)), waiting)
     workspaces = (items().workspace(s) for s in group.stages)
     return TileProgram(name, buffers(reduced.workload, *workspaces), (folding, joining))
 
@@ -196,37 +198,30 @@ class _Items:
         """Bind the variables of the segment and of the part.
 
         A segment's first item, part of begin + g, is at most the item where begin < (item - g + 1) * columns, or
-        item - g is at least the last part: the segments of which that holds come first, and are counted by bisection.
+        item - g is at least the last part.
         """
-        e, segments = Emitter({}, {}, self.names), self.segments.axis.extent
+        e, segments = Emitter({}, self._inputs, self.names), self.segments.axis
         item = self._number(e, _ITEM)
-        low: Tile | int = 0
-        high: Tile | int = segments
-        for step in range(segments.bit_length()):
-            middle = e.map("shift_right", e.map("add", low, high, dtype="int64"), 1, name="middle", dtype="int64")
-            variable = f"{self.segments.axis.name}.middle{step}"
-            e.body.append(Let(variable, segments, middle.name))
-            begin = self._end(e, variable, self.segments.begin)
-            part = e.map("sub", item, middle, dtype="int64")
-            limit = e.map("mul", e.map("add", part, 1, dtype="int64"), self._columns, dtype="int64")
-            is_before = e.map("lt", begin, limit, compared="int64")
-            is_last = e.map("le", self.loop.split - 1, part, compared="int64")
-            counts = e.map("maximum", is_before, is_last)
-            low = e.map("where", counts, e.map("add", middle, 1, dtype="int64"), low, dtype="int64")
-            high = e.map("where", counts, high, middle, dtype="int64")
-        # Where all of them count, the bisection has gone beyond the last one.
-        counted = e.map("minimum", low, segments, dtype="int64")
-        number = e.map("maximum", e.map("sub", counted, 1, dtype="int64"), 0, name="segment", dtype="int64")
+
+        def is_begun(inner: Emitter, at: Tile) -> Tile:
+            begin = self._clamped(inner, inner.tile(self.segments.begin, "begin"))
+            part = inner.map("sub", item, at, dtype="int64")
+            limit = inner.map("mul", inner.map("add", part, 1, dtype="int64"), self._columns, dtype="int64")
+            is_before = inner.map("lt", begin, limit, compared="int64")
+            return inner.map("maximum", is_before, inner.map("le", self.loop.split - 1, part, compared="int64"))
+
+        begun = count_leading(e, segments, is_begun)
+        number = e.map("maximum", e.map("sub", begun, 1, dtype="int64"), 0, name="segment", dtype="int64")
         part = e.map("sub", item, number, name="part", dtype="int64")
-        lets = (Let(self._segment, segments, number.name), Let("s", self.loop.split, part.name))
+        lets = (Let(self._segment, segments.extent, number.name), Let("s", self.loop.split, part.name))
         return [*e.body, *lets]
 
     # The kernel of segments
 
     def joined(self, group: Group) -> list[Statement]:
         """Join the items of this program's segment, and write its rows."""
-        e = Emitter({}, {}, self.names)
-        begin, end = (self._end(e, self._segment, x) for x in (self.segments.begin, self.segments.end))
+        e = Emitter({self.segments.axis.name: Slice(axis_index(self._segment))}, self._inputs, self.names)
+        begin, end = (self._clamped(e, e.tile(x, "end")) for x in (self.segments.begin, self.segments.end))
         number = self._number(e, self._segment)
         last = e.map("sub", end, 1, dtype="int64")
         first, last = (e.map("add", self._part(e, t), number, dtype="int64") for t in (begin, last))
@@ -275,13 +270,13 @@ class _Items:
         part = e.map("quotient", column, self._columns, dtype="int64")
         return e.map("minimum", part, self.loop.split - 1, name="part", dtype="int64")
 
-    def _end(self, e: Emitter, variable: str, expression: Expression) -> Tile:
-        """An end of the segment at a variable, as a number of columns."""
-        inputs = {t.name: t.dtype for t in self.rows.workload.inputs}
-        at = Emitter({self.segments.axis.name: Slice(axis_index(variable))}, inputs, self.names)
-        made = at.tile(expression, "end")
-        e.body += at.body
-        return e.map("maximum", e.map("minimum", made, self.loop.extent, dtype="int64"), 0, dtype="int64")
+    def _clamped(self, e: Emitter, end: Tile) -> Tile:
+        """An end of a segment as a number of columns."""
+        return e.map("maximum", e.map("minimum", end, self.loop.extent, dtype="int64"), 0, dtype="int64")
+
+    @property
+    def _inputs(self) -> dict[str, str]:
+        return {t.name: t.dtype for t in self.rows.workload.inputs}
 
     def _number(self, e: Emitter, variable: str) -> Tile:
         made = Tile(self.names.fresh("number"), (), (), "int64")

@@ -65,6 +65,8 @@ def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iter
     for (rows, width, warps, stages), online in product(_shapes(reduced, not programs), reduced.loops.starts):
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
+        if segments and not structure.outer:
+            width = min(width, structure.column.extent // segments.axis.extent)
         split = programs * reduced.target.num_sms / (outer * height[0]) if programs else 1
         if programs and segments:
             split = min(_OF_SEGMENTS * split * segments.axis.extent, structure.column.extent / width)
@@ -83,6 +85,7 @@ def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iter
             accumulate=next(way for way in ways if way in knobs["accumulate"].values),
             warps=warps,
             stages=nearest(knobs["stages"], stages),
+            **({"join": knobs["join"].values[-1]} if programs and "join" in knobs else {}),
         )
 
 
