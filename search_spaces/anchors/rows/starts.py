@@ -60,13 +60,16 @@ def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iter
     if rows alone are too few to keep memory busy."""
     structure, columns, segments = reduced.structure, knobs["columns"], segments_of(reduced)
     outer = math.prod(x.extent for x in structure.parallel[:-1])
+    average = structure.column.extent // segments.axis.extent if segments else structure.column.extent
     most = SPLITS[0] if programs else 1
     pieces = [v for v in columns.values if _is_cut(v) and not why_not_split(reduced, Values(split=most, columns=v))]
     for (rows, width, warps, stages), online in product(_shapes(reduced, not programs), reduced.loops.starts):
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
-        if segments and not structure.outer:
-            width = min(width, structure.column.extent // segments.axis.extent)
+        if segments:
+            width = min(width, max(1, average))
+            # Of short segments the device has many programs, each of which waits for one load after another.
+            warps = 1 if average <= width and not programs else warps
         split = programs * reduced.target.num_sms / (outer * height[0]) if programs else 1
         if programs and segments:
             split = min(_OF_SEGMENTS * split * segments.axis.extent, structure.column.extent / width)
@@ -85,7 +88,8 @@ def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iter
             accumulate=next(way for way in ways if way in knobs["accumulate"].values),
             warps=warps,
             stages=nearest(knobs["stages"], stages),
-            **({"join": knobs["join"].values[-1]} if programs and "join" in knobs else {}),
+            # Programs that wait take the place of those that read rows, which outweighs a launch.
+            **({"join": knobs["join"].values[-1]} if programs and "join" in knobs and not structure.outer else {}),
         )
 
 
