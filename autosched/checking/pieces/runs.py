@@ -51,7 +51,7 @@ class Run:
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """What the stage reads beside the tensors of the workload."""
+        """Tensors that the stage reads besides those of the workload, by name."""
         return {FIRSTS: self.firsts, NUMBERS: self.numbers}
 
 
