@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from search_spaces.anchors.points.flat_points import FlatPoints, flat_axes
-from search_spaces.anchors.points.one_segment import in_one_segment
+from search_spaces.anchors.points.one_segment import write_outputs
 from search_spaces.anchors.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.anchors.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
 from search_spaces.anchors.points.unrolling import Unrolling
@@ -406,14 +406,5 @@ def _body(
         index = [x.name for x in structure.parallel if x.name != merged]
         vectors = target.kind == "gpu"
         return Unrolling(unrolled, axes.column.name, vectors).emit(structure, emitter, stored, index)
-
-    def write(e: Emitter) -> None:
-        for output in structure.outputs:
-            result = e.tile(structure.body_of(output), output.name)
-            e.store(output.name, tuple(a.name for a in output.axes), result)
-
-    if target.kind == "gpu":
-        in_one_segment(structure, emitter, write)
-    else:
-        write(emitter)
+    write_outputs(structure, emitter, apart=target.kind == "gpu")
     return emitter.body

@@ -9,8 +9,6 @@ Twelve reads that wait for each other find a row among 4096 segments, and most t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from search_spaces.anchors.loops.leading import count_leading
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import If, Let, Position
@@ -25,21 +23,27 @@ _AXIS = "segment"
 _NUMBER, _ALONE = f"{_AXIS}.number", f"{_AXIS}.alone"
 
 
-def in_one_segment(structure: Structure, emitter: Emitter, write: Callable[[Emitter], None]) -> None:
-    """Write the outputs, apart for tiles whose rows are all in one segment if rows are looked up by theirs."""
+def write_outputs(structure: Structure, emitter: Emitter, apart: bool) -> None:
+    """Write every output at the place; `apart`: if rows are looked up by their segment, tiles in one for themselves."""
     bodies = [structure.body_of(s) for s in structure.outputs]
-    segment = _of_rows(bodies, emitter)
+    segment = _of_rows(bodies, emitter) if apart else None
     if segment is None:
-        write(emitter)
+        _write(structure, emitter)
         return
     for access in dict.fromkeys(a for body in bodies for a in accesses(body)):
         emitter.emit(access)  # Meanwhile the segment is found.
     number = _bound(segment, emitter)
-    alone, apart = emitter.within(), emitter.within()
+    alone, across = emitter.within(), emitter.within()
     alone.know(segment, number)
-    write(alone)
-    write(apart)
-    emitter.body.append(If(_ALONE, 1, tuple(alone.body), tuple(apart.body)))
+    for each in (alone, across):
+        _write(structure, each)
+    emitter.body.append(If(_ALONE, 1, tuple(alone.body), tuple(across.body)))
+
+
+def _write(structure: Structure, emitter: Emitter) -> None:
+    for output in structure.outputs:
+        result = emitter.tile(structure.body_of(output), output.name)
+        emitter.store(output.name, tuple(a.name for a in output.axes), result)
 
 
 def _of_rows(bodies: list[Expression], emitter: Emitter) -> Segment | None:
