@@ -12,7 +12,7 @@ import torch
 from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products, union
 from autosched.checking.operations import OPERATIONS, extreme, overflowed, product_along
 from autosched.checking.pieces.pieces import joined, pieces_of
-from autosched.checking.pieces.runs import FIRSTS, runs_of
+from autosched.checking.pieces.runs import runs_of
 from autosched.checking.scanned import Values, combined_values, named, running, scanned
 from autosched.machine.element_types import torch_dtype
 from search_spaces import InputError, Scan, Stage, Workload
@@ -138,9 +138,7 @@ def _stage(stage: Stage, known: _Known) -> torch.Tensor:
     found = runs_of(stage, lambda e: _expression(e, stage, known)) if known.read_as is not None else None
     if found is None:
         return _folded(stage, known)
-    place, runs = found
-    made = (_folded(r.stage, replace(known, tensors={**known.tensors, FIRSTS: r.firsts})) for r in runs)
-    return torch.cat(list(made), place)
+    return found.joined([_folded(r.stage, replace(known, tensors={**known.tensors, **r.tensors})) for r in found.runs])
 
 
 def _folded(stage: Stage, known: _Known) -> torch.Tensor:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from search_spaces.anchors.points.flat_points import FlatPoints, flat_axes
+from search_spaces.anchors.points.one_segment import write_outputs
 from search_spaces.anchors.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.anchors.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
 from search_spaces.anchors.points.unrolling import Unrolling
@@ -405,7 +406,5 @@ def _body(
         index = [x.name for x in structure.parallel if x.name != merged]
         vectors = target.kind == "gpu"
         return Unrolling(unrolled, axes.column.name, vectors).emit(structure, emitter, stored, index)
-    for output in structure.outputs:
-        result = emitter.tile(structure.body_of(output), output.name)
-        emitter.store(output.name, tuple(a.name for a in output.axes), result)
+    write_outputs(structure, emitter, apart=target.kind == "gpu")
     return emitter.body

@@ -5,6 +5,7 @@ After (columns=4096):            grid r.0: total = sum of a tile of whole rows; 
       (columns=8x512):           grid r.0: for c.0: total += sum of x_tile;  for c.0: store …        `rows.streamed`
       (columns=8x512, split=4):  grid r.0, s: for c.0: …;  partial_total[s, r] = total
                                  grid r.0, s: total = sum of partial_total over s;  store …          `rows.shared`
+                                 or, of segments of columns, an equal part of all in each program   `rows.segment_items`
 
 The first decision chooses among these; each later one that has no meaning there has one value.
 """
@@ -20,6 +21,7 @@ from search_spaces.anchors.rows.folds.thread_parts import accumulations
 from search_spaces.anchors.rows.reduced_rows import ReducedRows, is_resident, is_split
 from search_spaces.anchors.rows.resident import resident_program, why_not_resident, why_too_long
 from search_spaces.anchors.rows.row_parts import row_tiling
+from search_spaces.anchors.rows.segment_items import segments_of, shared_segments_program, why_not_dealt
 from search_spaces.anchors.rows.shared import shared_program, splits, why_not_split
 from search_spaces.anchors.rows.shared_scans import shared_scans_program
 from search_spaces.anchors.rows.starts import starts
@@ -33,9 +35,10 @@ from search_spaces.decisions.memory.prefetching import prefetching
 from search_spaces.decisions.memory.streaming import streaming
 from search_spaces.decisions.programs.ordering import ROW_MAJOR, group, order
 from search_spaces.decisions.programs.persistence import ONE_TILE, Units, persistence
-from search_spaces.decisions.programs.splitting import splitting
+from search_spaces.decisions.programs.splitting import join, splitting
 from search_spaces.decisions.programs.warps import num_warps
 from search_spaces.decisions.tiles.tiling import nested
+from search_spaces.devices.features import EARLY_LAUNCH
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.tile_program import TileProgram
@@ -67,6 +70,9 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
 def _lower(reduced: ReducedRows, values: Values) -> TileProgram:
     if is_split(values) and reduced.structure.scans:
         return shared_scans_program(reduced, values)
+    segments = segments_of(reduced) if is_split(values) else None
+    if segments:
+        return rounding_in_pairs(shared_segments_program(reduced, segments, values), reduced.target)
     program = resident_program if is_resident(values) else shared_program if is_split(values) else streamed_program
     return rounding_in_pairs(program(reduced, values), reduced.target)
 
@@ -85,6 +91,7 @@ def _decisions(reduced: ReducedRows) -> tuple[Decision, ...]:
     streamed = streaming(reduced.workload, target)
     if not reduced.on_gpu:
         return (*tiles, vectorizing(), prefetching(), streamed)
+    ahead = segments_of(reduced) is not None and len(split.knob.values) > 1 and target.features.has(EARLY_LAUNCH)
     outer = [x.extent for x in structure.parallel[:-1]]
     several = bool(outer) and outer[-1] > 1
     units, tiled = Units(lambda values: target.num_sms), ("rows",)
@@ -101,6 +108,7 @@ def _decisions(reduced: ReducedRows) -> tuple[Decision, ...]:
         *(replace(d, bears_on="legality") for d in ordering),
         *persistence(units, tiled, lambda values: math.prod(outer) * values.tiling("rows")[0]),
         streamed,
+        *((join(ahead),) if ahead else ()),
         *((aligned(),) if reduced.aligned else ()),
     )
 
@@ -138,8 +146,15 @@ def _rules(reduced: ReducedRows) -> tuple[Rule, ...]:
             return "accumulate=row of rows that programs share; choose point or thread"
         return None
 
+    segments = segments_of(reduced)
+
+    def not_dealt(values: Values) -> str | None:
+        return why_not_dealt(reduced, segments, values) if segments and is_split(values) else None
+
     return (
         Rule(beside, partial(why_not_split, reduced)),
+        only("join", "after", ("split",), lambda values: not is_split(values), "one kernel joins nothing"),
+        Rule((*beside, "rows"), not_dealt),
         Rule(("columns", "rows"), is_too_long),
         only("online", False, ("columns",), is_resident, "whole rows are folded at once"),
         only("accumulate", "point", ("columns",), is_resident, "whole rows are folded at once"),

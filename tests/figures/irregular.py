@@ -218,6 +218,16 @@ def jagged_norm(x: Tensor, offsets: Tensor) -> Tensor:
     return (wide * torch.rsqrt(squares + 1e-6)[own][:, None]).to(x.dtype)
 
 
+def jagged_softmax(x: Tensor, offsets: Tensor) -> Tensor:
+    """The softmax over the rows of each segment, for every column."""
+    wide = x.float()
+    own = torch.bucketize(torch.arange(x.shape[0], device=x.device), offsets[1:], right=True)
+    top = torch.segment_reduce(wide, "max", offsets=offsets, unsafe=True)
+    power = torch.exp(wide - top[own])
+    total = torch.segment_reduce(power, "sum", offsets=offsets, unsafe=True)
+    return (power / total[own]).to(x.dtype)
+
+
 def jagged_inputs(
     device: torch.device, sizes: tuple[int, int, int], function: Callable[..., Tensor], distribution: str
 ) -> Inputs:
@@ -235,7 +245,7 @@ def jagged_inputs(
 
 def jagged_cases(device: torch.device, small: bool) -> Iterator[Case]:
     for rows, columns, segments in ((128, 32, 4),) if small else ((2**20, 128, 2**12), (2**18, 512, 256)):
-        for name, function in (("sum", jagged_sum), ("norm", jagged_norm)):
+        for name, function in (("sum", jagged_sum), ("norm", jagged_norm), ("softmax", jagged_softmax)):
             made = partial(jagged_inputs, device, (rows, columns, segments), function)
             yield Case("jagged", f"{name} of {segments} segments, {rows}x{columns}", function, made, DISTRIBUTIONS[:2])
 

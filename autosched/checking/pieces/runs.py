@@ -6,13 +6,14 @@
         sum over j of where(begin[g] <= first[g] + j < end[g], x[first[g] + j, d], 0)
 
 A segment that is alone reads x[9051 + j, d] instead. Of 4096 segments of 2^20 rows the product of both would be 2^32
-elements for each column.
+elements for each column. Runs are of segments of about one length, wherever these are: offsets of a random order would
+make five times as many positions, and as many runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -33,8 +34,8 @@ from search_spaces.workloads.expressions.expression import (
 )
 from search_spaces.workloads.expressions.walking import distinct, rewritten, variables
 
-# No tensor of a workload has this name.
-FIRSTS = "(first positions of segments)"
+# No tensors of a workload have these names.
+FIRSTS, NUMBERS = "(first positions of segments)", "(numbers of segments)"
 # Largest number of elements of a factor at once, unless one segment has more. A core's L2 holds several of them in
 # float64; a GPU is busy with them for longer than a launch takes.
 _AT_ONCE = {"cpu": 2**17, "cuda": 2**24}
@@ -42,10 +43,30 @@ _AT_ONCE = {"cpu": 2**17, "cuda": 2**24}
 
 @dataclass(frozen=True)
 class Run:
-    """The stage at some of its segments, and the first position of each of these, as the tensor FIRSTS."""
+    """The stage at some of its segments; the first position of each of these, as FIRSTS, and its number, as NUMBERS."""
 
     stage: Stage
     firsts: torch.Tensor
+    numbers: torch.Tensor
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Tensors that the stage reads besides those of the workload, by name."""
+        return {FIRSTS: self.firsts, NUMBERS: self.numbers}
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of a stage; `place`: among its axes, that of its segments."""
+
+    place: int
+    runs: tuple[Run, ...]
+
+    def joined(self, results: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The result of the stage from those of its runs."""
+        found = torch.cat(list(results), self.place)
+        order = torch.cat([r.numbers for r in self.runs])
+        return torch.empty_like(found).index_copy_(self.place, order, found)
 
 
 @dataclass(frozen=True)
@@ -77,8 +98,8 @@ def _is_filled(stage: Stage, axis: Axis) -> bool:
     return any(axis.name in i.axes for e in reads for i in e.index)
 
 
-def runs_of(stage: Stage, values: Callable[[Expression], Named | None]) -> tuple[int, list[Run]] | None:
-    """Place among the stage's axes of that of its segments, and the runs along it; None where it is no such reduction.
+def runs_of(stage: Stage, values: Callable[[Expression], Named | None]) -> Runs | None:
+    """The runs of a reduction over segments; None where it is no such reduction.
 
     `values`: of an expression of the stage; None where they are in doubt.
     """
@@ -92,11 +113,15 @@ def runs_of(stage: Stage, values: Callable[[Expression], Named | None]) -> tuple
     firsts, lengths = _ranges(cut, known)
     width = _width(stage, cut)
     most = max(1, _AT_ONCE[firsts.device.type] // width)
+    order = torch.arange(len(lengths), device=lengths.device)
+    if not _is_filled(stage, cut.segments):
+        order = lengths.argsort(descending=True, stable=True)
     found = []
-    for first, count, longest in _grouped(lengths.tolist(), most):
-        begins = firsts[first : first + count].clamp(max=cut.positions.extent - longest)
-        found.append(Run(_run(stage, cut, (first, count), longest, begins), begins))
-    return stage.axes.index(cut.segments), found
+    for first, count, longest in _grouped(lengths[order].tolist(), most):
+        own = order[first : first + count]
+        begins = firsts[own].clamp(max=cut.positions.extent - longest)
+        found.append(Run(_run(stage, cut, own, longest, begins), begins, own))
+    return Runs(stage.axes.index(cut.segments), tuple(found))
 
 
 def _ranges(cut: Cut, numbers: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -132,44 +157,55 @@ def _grouped(lengths: Sequence[int], most: int) -> Iterator[tuple[int, int, int]
     yield first, len(lengths) - first, longest
 
 
-def _run(stage: Stage, cut: Cut, segments: tuple[int, int], longest: int, begins: torch.Tensor) -> Stage:
-    """The stage at segments from a first one on, so many, over as many positions as the longest of them has."""
-    first, count = segments
+def _run(stage: Stage, cut: Cut, numbers: torch.Tensor, longest: int, begins: torch.Tensor) -> Stage:
+    """The stage at segments of these numbers, over as many positions as the longest of them has."""
+    first, last, count = int(numbers[0]), int(numbers[-1]), len(numbers)
     axes = tuple(Axis(x.name, count) if x == cut.segments else x for x in stage.axes)
-    part = moved(replace(stage, axes=axes), cut.segments.name, first, set())
-    part = with_reduced(part, cut.positions, Axis(cut.positions.name, longest))
-    if longest == cut.positions.extent:
-        return part
-    if count == 1:
-        return moved(part, cut.positions.name, int(begins), set())
-    return _from_firsts(part, cut.segments.name, cut.positions.name)
+    part = with_reduced(replace(stage, axes=axes), cut.positions, Axis(cut.positions.name, longest))
+    looked_up = {}
+    if last - first == count - 1 and bool((numbers.diff() == 1).all()):
+        part = moved(part, cut.segments.name, first, set())
+    else:
+        looked_up[cut.segments.name] = NUMBERS
+    if count == 1 and longest < cut.positions.extent:
+        part = moved(part, cut.positions.name, int(begins), set())
+    elif longest < cut.positions.extent:
+        looked_up[cut.positions.name] = FIRSTS
+    return _looked_up(part, cut.segments.name, looked_up) if looked_up else part
 
 
-def _from_firsts(stage: Stage, segments: str, positions: str) -> Stage:
-    """The stage whose positions are counted from the first one of each segment on."""
-    first = call("to_integer", Access(FIRSTS, (axis_index(segments),)))
+def _looked_up(stage: Stage, segments: str, by: Mapping[str, str]) -> Stage:
+    """The stage whose segments are those of NUMBERS, or whose positions are counted from FIRSTS, or both: `by` axis."""
 
     def counted(form: Affine) -> Expression:
-        step = form.step(positions)
-        moved_by = first if step == 1 else call("mul", first, Integer(step))
-        return call("add", call("to_integer", Position(form)), moved_by)
+        # Positions are counted from there on; the number is in place of the segment's own.
+        left = Affine(tuple(t for t in form.terms if by.get(t[0]) != NUMBERS), form.offset)
+        total = call("to_integer", Position(left)) if left.terms else Integer(left.offset)
+        for axis, tensor in by.items():
+            if step := form.step(axis):
+                read = call("to_integer", Access(tensor, (axis_index(segments),)))
+                total = call("add", total, read if step == 1 else call("mul", read, Integer(step)))
+        return total
+
+    def moves(form: Affine | Expression) -> bool:
+        return isinstance(form, Affine) and not by.keys().isdisjoint(form.axes)
 
     def at(index: Affine | Expression) -> Affine | Expression:
         if not isinstance(index, Affine):
             return rewritten(index, change)
-        return counted(index) if positions in index.axes else index
+        return counted(index) if moves(index) else index
 
     def change(e: Expression) -> Expression | None:
         match e:
-            case Apply("to_integer", (Position(form),)) if positions in form.axes:
+            case Apply("to_integer", (Position(form),)) if moves(form):
                 return counted(form)
-            case Position(form) if positions in form.axes:
+            case Position(form) if moves(form):
                 return call("to_float", counted(form))
-            case Access(tensor, index) if any(positions in i.axes for i in index):
+            case Access(tensor, index) if any(map(moves, index)):
                 return Gather(tensor, tuple(map(at, index)))
             case Gather(tensor, looked_up):
                 return Gather(tensor, tuple(map(at, looked_up)))
-            case Segment(tensor, Affine() as form, size) if positions in form.axes:
+            case Segment(tensor, Affine() as form, size) if moves(form):
                 return Segment(tensor, counted(form), size)
             case _:
                 return None

@@ -51,7 +51,7 @@ import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, segment_of, sum_of_products
 from autosched.checking.pieces.pieces import joined, pieces_of
-from autosched.checking.pieces.runs import FIRSTS, runs_of
+from autosched.checking.pieces.runs import runs_of
 from autosched.checking.reference import check_shapes, evaluate, factors, literal, members, outside
 from autosched.checking.rounding.folds import (
     cut_to_tf32,
@@ -183,15 +183,14 @@ def _stage(stage: Stage, known: Mapping[str, RoundedValue], workload: Workload) 
     found = runs_of(stage, exact)
     if found is None:
         return _folded(stage, known, workload)
-    place, runs = found
     made = []
-    for run in runs:
-        firsts = RoundedValue(Named(_dims(run.firsts), run.firsts), None)
-        made.append(_with_all_axes(_folded(run.stage, {**known, FIRSTS: firsts}, workload), run.stage))
+    for run in found.runs:
+        beside = {name: RoundedValue(Named(_dims(x), x), None) for name, x in run.tensors.items()}
+        made.append(_with_all_axes(_folded(run.stage, {**known, **beside}, workload), run.stage))
     axes = tuple(a.name for a in stage.axes)
     values = [m.value.values for m in made]
     errors = [error_at(m, m.value.axes).expand(m.value.values.shape) for m in made]
-    return RoundedValue(Named(axes, torch.cat(values, place)), Named(axes, torch.cat(errors, place)))
+    return RoundedValue(Named(axes, found.joined(values)), Named(axes, found.joined(errors)))
 
 
 def _folded(stage: Stage, known: Mapping[str, RoundedValue], workload: Workload) -> RoundedValue:

@@ -25,6 +25,7 @@ from autosched.tracing.fusion.regions import Region, Strides, below, cone
 from autosched.tracing.fusion.sharing import drop_unneeded, shared
 from autosched.tracing.fusion.split_points import (
     groups_of_parts,
+    looked_up_folds,
     multiplied_parts,
     product_depths,
     read_at_many_places,
@@ -137,7 +138,8 @@ class Partition:
             self._store(value)
         required = frozenset(self._stored)
         self._depths = product_depths(values)
-        for value in split_points(values, self._stored, self._depths):
+        cut = [*split_points(values, self._stored, self._depths), *looked_up_folds(values, self._stored)]
+        for value in cut:
             if value.elements <= _MOST_STORED:
                 self._store(value)
         self._make_all_computable(values)

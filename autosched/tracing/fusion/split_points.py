@@ -10,6 +10,7 @@ Like everything stored, each is reconsidered later by cost.
     y = stack([h1 @ w, h2 @ w, ...])    each is stored: a kernel of y would compute all of them for each of its elements
     y = cat([a1, a2, ..., a512])        23 groups are stored: a kernel of so many tensors would be too large
     y = g[i] + g[i-1] + g[i-2] + ...    g is stored: as the gradient of a window, it would be computed at every place
+    y = x / s[segment]                  s, the sum of each segment, is stored: it would be summed anew for every row
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from autosched.tracing.fusion.regions import cone
-from autosched.tracing.values.values import Gathered, Joined, Padded, Product, Value, View
+from autosched.tracing.values.values import Gathered, Joined, Padded, Product, Reduced, Value, View
 
 # A value read at this many places is stored instead of recomputed at each.
 _MANY_PLACES = 8
@@ -105,6 +106,15 @@ def read_at_many_places(values: Sequence[Value], stored: Container[Value]) -> It
         places = Counter(source for o in value.operands if (source := source_of(o)) is not o)
         for source, count in places.items():
             if count >= _MANY_PLACES and any(v in stored for v in cone([source], stored)):
+                yield source
+
+
+def looked_up_folds(values: Sequence[Value], stored: Container[Value]) -> Iterator[Value]:
+    """The tables of which more elements are looked up than they have, and that are computed from reductions."""
+    for value in values:
+        if isinstance(value, Gathered) and value.elements > value.table.elements:
+            source = source_of(value.table)
+            if source not in stored and any(isinstance(v, Reduced) for v in cone([source], stored)):
                 yield source
 
 

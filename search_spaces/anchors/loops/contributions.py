@@ -14,7 +14,7 @@ Forms may have ends of ranges that are data as variables (`structure.reads.range
 
     total[g] = sum over t of where(begin[g] <= t < end[g], x[t], 0)      points with t - begin[g] < 0 add 0
 
-A factor of 0 counts only if the other one is known to be a number: 0 times infinity is NaN.
+A factor of 0 counts only if the other one is known to be a number, or 0 as well: 0 times infinity is NaN.
 """
 
 from __future__ import annotations
@@ -122,6 +122,8 @@ class Guards:
                 return self.equal(first, value)
             case Apply("mul", (Literal(number), second)) if value == 0 and _is_factor(number):
                 return self.equal(second, value)
+            case Apply("mul", (first, second)) if value == 0:
+                return _shared(self.equal(first, value), self.equal(second, value))
             case Apply("mul" | "div", (first, Literal(number))) if value == -math.inf and _is_factor(number, 0.0):
                 return self.equal(first, value)
             case Apply("exp" | "exp2" | "exp2_normal", (exponent,)) if value == 0:

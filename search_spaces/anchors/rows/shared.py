@@ -27,6 +27,7 @@ from search_spaces.anchors.rows.row_parts import (
     spread,
     storing,
 )
+from search_spaces.anchors.rows.segment_items import segments_of
 from search_spaces.anchors.rows.streamed import column_tilings
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import buffers, workspace_name
@@ -40,6 +41,8 @@ from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage
 
 SPLITS = (2, 4, 8, 16, 32, 64, 128, 256, 512)
+# Parts of the columns of all segments, of which each has programs for a few of these.
+_OF_SEGMENTS = (1024, 2048, 4096)
 # A smaller part is not worth a program: 16 bytes of bfloat16 for each of 128 threads.
 MIN_PART = 1024
 # Elements of partial results that a program of the last kernel joins at once, if it can choose: 32 a thread of 4 warps.
@@ -74,8 +77,9 @@ def splits(reduced: ReducedRows) -> tuple[int, ...]:
     structure = reduced.structure
     elements = math.prod(x.extent for x in structure.reduced)
     highest = min(structure.rows, ROWS_OUTER[-1]) if structure.outer else 1
-    most = SPLITS[-1] if reduced.on_gpu else _PARTS_PER_THREAD * reduced.target.num_sms
-    worth = (s for s in SPLITS if elements * highest >= s * MIN_PART and s <= most)
+    counts = (*SPLITS, *_OF_SEGMENTS) if segments_of(reduced) else SPLITS
+    most = counts[-1] if reduced.on_gpu else _PARTS_PER_THREAD * reduced.target.num_sms
+    worth = (s for s in counts if elements * highest >= s * MIN_PART and s <= most)
     return tuple(s for s in worth if structure.column.extent >= 2 * s or shares_around(structure, s))
 
 

@@ -10,6 +10,7 @@ from search_spaces.anchors.rows.aligned_rows import with_aligned
 from search_spaces.anchors.rows.reduced_rows import ReducedRows
 from search_spaces.anchors.rows.resident import padded_elements
 from search_spaces.anchors.rows.row_parts import ROWS_OUTER
+from search_spaces.anchors.rows.segment_items import segments_of
 from search_spaces.anchors.rows.shared import SPLITS, why_not_split
 from search_spaces.anchors.thread_tiles import PROGRAMS_PER_SM, thread_tiles
 from search_spaces.decisions.decision import Decision, start
@@ -30,7 +31,10 @@ _ACROSS, _SCANNED = (32, 32, 16, 16), (128, 128, 128, 64)
 _STAGES_SCANNED = 3
 # (columns, vectors, bytes of prefetching, online) on a CPU, if rows lie across memory.
 _ON_CPU = ((4, 4, 0, False), (8, 4, 1024, False), (1, 1, 4096, False), (4, 4, 0, True))
-# Programs that share a segment at least where any do, if data cuts segments: the longest may have most of all rows.
+# Factor of the programs for parts of all segments: most parts are cut by the ends of segments.
+_OF_SEGMENTS = 2
+# Programs that share a segment at least where any do, if each segment has parts of its own: the longest may have most
+# of all rows.
 _OF_LONGEST = 16
 # Bytes of a running value, and a program's share of a CPU's first-level cache for them.
 _RUNNING_BYTES, _PART_OF_L1 = 4, 2
@@ -54,15 +58,22 @@ def starts(reduced: ReducedRows, decisions: Sequence[Decision]) -> tuple[Values,
 def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iterator[Values]:
     """Streamed rows, each read as seldom as possible; or shared ones, with this many programs per multiprocessor,
     if rows alone are too few to keep memory busy."""
-    structure, columns = reduced.structure, knobs["columns"]
+    structure, columns, segments = reduced.structure, knobs["columns"], segments_of(reduced)
     outer = math.prod(x.extent for x in structure.parallel[:-1])
+    average = structure.column.extent // segments.axis.extent if segments else structure.column.extent
     most = SPLITS[0] if programs else 1
     pieces = [v for v in columns.values if _is_cut(v) and not why_not_split(reduced, Values(split=most, columns=v))]
     for (rows, width, warps, stages), online in product(_shapes(reduced, not programs), reduced.loops.starts):
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
+        if segments:
+            width = min(width, max(1, average))
+            # Of short segments the device has many programs, each of which waits for one load after another.
+            warps = 1 if average <= width and not programs else warps
         split = programs * reduced.target.num_sms / (outer * height[0]) if programs else 1
-        if programs and any(s.cut for s in structure.folds):
+        if programs and segments:
+            split = min(_OF_SEGMENTS * split * segments.axis.extent, structure.column.extent / width)
+        elif programs and any(s.cut for s in structure.folds):
             split = max(split, _OF_LONGEST)
         if split < most:
             continue
@@ -77,6 +88,8 @@ def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iter
             accumulate=next(way for way in ways if way in knobs["accumulate"].values),
             warps=warps,
             stages=nearest(knobs["stages"], stages),
+            # Programs that wait take the place of those that read rows, which outweighs a launch.
+            **({"join": knobs["join"].values[-1]} if programs and "join" in knobs and not structure.outer else {}),
         )
 
 

@@ -12,7 +12,7 @@ import best_spaces
 from autosched.checking.trial_data import TrialData
 from row_kinds import of_kind
 from schedule_checks import HERE, fault, faults, tried
-from search_spaces import Axis, EmptySearchSpaceError, Reduction, Schedule, Stage, Target, Tensor, Workload
+from search_spaces import Axis, EmptySearchSpaceError, Reduction, Schedule, Stage, Target, Tensor, Workload, ops
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.statements import For, Store, statements
 from search_spaces.structure.axes import structure_of
@@ -140,3 +140,9 @@ def test_a_few_positions_that_are_folded_and_folded_again_are_unrolled() -> None
     structure = structure_of(workload)
     assert [x.extent for x in structure.reduced] == [300]
     assert not faults(workload, 4)
+
+
+def test_rows_of_a_sparse_matrix_lie_as_the_dense_rows_that_they_look_up() -> None:
+    found = structure_of(ops.block_sparse_matmul(64, 16, 32, 256, 1))
+    assert found.outer
+    assert found.rows == 16

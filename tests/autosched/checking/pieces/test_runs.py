@@ -105,11 +105,12 @@ def test_runs_hold_about_as_many_elements_as_are_allowed(monkeypatch) -> None:
     monkeypatch.setattr(runs, "_AT_ONCE", {"cpu": 100})
     (stage,) = WORKLOADS["sums"].stages
     ends = torch.tensor([0, 3, 6, 9, 12, 12, 52, 54, 56, 60])
-    place, found = runs.runs_of(stage, lambda e: named(e, ends))
-    sizes = [[x.extent for x in r.stage.loops] for r in found]
-    # 5 segments of up to 3 rows, one of 40, and 3 of up to 4, of 5 columns each.
-    assert (place, sizes) == (0, [[5, 5, 3], [1, 5, 40], [3, 5, 4]])
-    assert [r.firsts.tolist() for r in found] == [[0, 3, 6, 9, 12], [12], [52, 54, 56]]
+    found = runs.runs_of(stage, lambda e: named(e, ends))
+    sizes = [[x.extent for x in r.stage.loops] for r in found.runs]
+    # One segment of 40 rows, 5 of up to 4, and 3 of up to 2, of 5 columns each.
+    assert (found.place, sizes) == (0, [[1, 5, 40], [5, 5, 4], [3, 5, 2]])
+    assert [r.numbers.tolist() for r in found.runs] == [[5], [8, 0, 1, 2, 3], [6, 7, 4]]
+    assert [r.firsts.tolist() for r in found.runs] == [[12], [56, 0, 3, 6, 9], [52, 54, 12]]
 
 
 def named(bound: Expression, ends: torch.Tensor) -> runs.Named:

@@ -304,3 +304,15 @@ def test_a_sum_over_segments_costs_what_the_whole_one_does() -> None:
     sizes = (2048, 2048, 32768)
     ragged = ops.grouped_matmul(64, *sizes, dtype="bfloat16", ragged="k")
     assert cost(ragged) == cost(ops.matmul(*sizes, dtype="bfloat16"))
+
+
+def test_folds_of_segments_are_stored_where_every_row_looks_up_its_own() -> None:
+    x, ends = torch.zeros(4096, 64), torch.arange(64, 4097, 64)
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), ends])
+
+    def shares(x: Tensor, offsets: Tensor, ends: Tensor) -> Tensor:
+        own = torch.bucketize(torch.arange(4096), ends, right=True)
+        return x / torch.segment_reduce(x, "sum", offsets=offsets, unsafe=True)[own]
+
+    sums, divided = trace(shares, x, starts, ends).cuts[0].launched
+    assert [[s.shape for s in w.stages] for w in (sums, divided)] == [[(64, 64)], [(4096, 64)]]

@@ -122,6 +122,7 @@ def test_gradients_of_a_grouped_product_are_grouped_products() -> None:
 
 
 REDUCED: dict[str, tuple[Callable[..., Tensor], *tuple[Tensor, ...]]] = {
+    "softmax": (lambda x, o: softmax(x, o), X, OFFSETS),
     **{
         f"{name} from {initial}": (
             lambda x, o, name=name, initial=initial: torch.segment_reduce(x, name, offsets=o, initial=initial),
@@ -149,6 +150,12 @@ REDUCED: dict[str, tuple[Callable[..., Tensor], *tuple[Tensor, ...]]] = {
         OFFSETS,
     ),
 }
+
+
+def softmax(x: Tensor, offsets: Tensor) -> Tensor:
+    own = torch.bucketize(torch.arange(ROWS), offsets[1:], right=True)
+    power = torch.exp(x - torch.segment_reduce(x, "max", offsets=offsets)[own])
+    return power / torch.segment_reduce(power, "sum", offsets=offsets)[own]
 
 
 @pytest.mark.parametrize("name", REDUCED)

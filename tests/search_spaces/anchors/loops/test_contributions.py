@@ -84,6 +84,7 @@ WORKLOADS = {
     "triangle_above": folded("sum", call("where", TRIANGLE, ZERO, X)),
     "band": folded("max", chosen(BAND, NONE)),
     "not_the_band": folded("sum", chosen(call("eq", BAND, ZERO), ZERO)),
+    "product": folded("sum", mul(chosen(TRIANGLE, ZERO), chosen(TRIANGLE, ZERO))),
     "nothing": folded("sum", chosen(NEVER, ZERO)),
     "padding": folded("sum", Access("x", (r, Affine.of(("c", 1), offset=-130)), 0.0), columns=100),
     "backwards": folded("max", Access("x", (r, Affine.of(("c", -1), offset=250)), -math.inf), columns=100),
