@@ -21,7 +21,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
-from search_spaces.anchors.chains.cached.cached_pieces import is_in_pieces
+from search_spaces.anchors.chains.cached.cached_pieces import is_in_pieces, ranged_out
 from search_spaces.anchors.chains.cached.cached_points import CachedPoints, runs_along
 from search_spaces.anchors.chains.chain_mask import mask_of
 from search_spaces.anchors.chains.masked_loops import conditions_along, skips
@@ -59,6 +59,7 @@ _STEP = 4
 _DEEPEST = 512
 # Bytes of a program's private memory, in second-level caches.
 _MOST_CACHES = 2
+_MOST_CACHES_OF_RANGES = 16
 # Numbers of pieces of the streamed axis in the second product; each adds to sums in memory.
 _PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 _SHORTEST_PIECE = 32
@@ -124,7 +125,9 @@ def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
     (axis,) = carried.carried
     walked = math.prod(x.extent for x in chain.walked)
     extent = chain.m.extent
-    most = min(_MOST_CACHES * target.l2_bytes // (4 * walked), _MOST_ROWS)
+    # Of a range of the streamed axis no more is touched than that.
+    caches = _MOST_CACHES_OF_RANGES if ranged_out(chain) else _MOST_CACHES
+    most = min(caches * target.l2_bytes // (4 * walked), _MOST_ROWS)
     heights = [h for h in range(_FEWEST_ROWS, most + 1, _STEP) if extent % h == 0]
     if most < _FEWEST_ROWS:
         raise UnmatchedError(f"a cache holds {most} rows of {walked} columns; expected {_FEWEST_ROWS} at least")
@@ -142,7 +145,7 @@ def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
         packing("pack_rows", _packing(chain, inner.a, inner.summed[0], ROWS)),
         packing("pack_walked", _packing(chain, inner.b, chain.c)),
         packing("pack_carried", _packing(chain, carried.b, axis)),
-        *skips(chain),
+        *skips(chain, by_ranges=bool(ranged_out(chain))),
         unrolling(),
         vectorizing(),
         prefetching_rows(),
