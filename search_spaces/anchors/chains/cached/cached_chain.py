@@ -24,7 +24,7 @@ from functools import partial
 from search_spaces.anchors.chains.cached.cached_pieces import is_in_pieces, ranged_out
 from search_spaces.anchors.chains.cached.cached_points import CachedPoints, runs_along
 from search_spaces.anchors.chains.chain_mask import mask_of
-from search_spaces.anchors.chains.masked_loops import conditions_along, skips
+from search_spaces.anchors.chains.masked_loops import skips
 from search_spaces.decisions.decision import Anchor, Decision, derived
 from search_spaces.decisions.loops.skipping import is_skipping
 from search_spaces.decisions.loops.unrolling import unrolling
@@ -94,7 +94,7 @@ def cached_chain(chain: Chain, target: Target) -> Sketch:
             Rule(
                 ("carried_register",), lambda values: why_too_many_registers(target, values.tiling("carried_register"))
             ),
-            Rule(("c", "inner_register", *(["skip"] if conditions_along(chain) else [])), partial(_why_cut, chain)),
+            Rule(("c", "inner_register", *(x.name for x in decisions if x.name == "skip")), partial(_why_cut, chain)),
         ),
         _starts(chain, decisions, target),
     )

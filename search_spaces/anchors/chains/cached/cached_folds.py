@@ -100,8 +100,12 @@ class CachedFolds:
         return Emitter({**self.place, **(walked or {})}, dtypes, self.names, dict(known))
 
     def _loaded(self, known: Mapping[str, Tile], walked: Mapping[str, Slice], cached: Slice) -> Emitter:
-        """An emitter that has loaded the points."""
+        """An emitter that has loaded the points, and the ends of ranges."""
         emitter = self._emitter(known, walked)
+        for end, buffer in ({} if self.pieces is None else self.pieces.ends).items():
+            tile = Tile(self.names.fresh("end"), (self.chain.m.name,), (self.height,), buffer.dtype)
+            emitter.body.append(Load(tile, buffer.name, (self._rows,)))
+            emitter.know(end, tile)
         slices = (self._rows, cached)
         points = Tile.along(slices, self.names.fresh("point"), "float32")
         emitter.body.append(Load(points, self.points, slices))

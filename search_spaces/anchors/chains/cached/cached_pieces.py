@@ -23,13 +23,14 @@ from search_spaces.anchors.loops.loop_parts import Mask, failing, ruled_out
 from search_spaces.anchors.loops.range_ends import bound
 from search_spaces.decisions.loops.skipping import is_skipping
 from search_spaces.programs.lowering import Emitter, start_of
-from search_spaces.programs.statements import For, Load, Reduce, Statement, Store
+from search_spaces.programs.statements import For, Let, Load, Reduce, Statement, Store
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.structure.chains.chain import Chain
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Expression, mul
+from search_spaces.workloads.expressions.walking import variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis
 
@@ -49,7 +50,10 @@ def ranged_out(chain: Chain) -> frozenset[Expression]:
     mask = mask_of(chain)
     if not mask.ranged or len(chain.walked) > 1:
         return frozenset()
-    bodies = [*(f.expression for f in chain.folds if f.name not in chain.carried), *(p.a for p in chain.carried.values())]
+    bodies = [
+        *(f.expression for f in chain.folds if f.name not in chain.carried),
+        *(p.a for p in chain.carried.values()),
+    ]
     found = [failing(e, mask.guards, mask.online | mask.ranged) for e in bodies]
     alike = all(len({ruled_out(e, c) for c in conditions}) == 1 for e, conditions in zip(bodies, found, strict=True))
     return frozenset.union(*found) if alike else frozenset()
@@ -121,9 +125,27 @@ class Pieces:
 
     @cached_property
     def _ends(self) -> tuple[dict[str, Slice], list[Statement]]:
-        """The place of the ends of ranges, and the statements that bind them for the program's rows."""
-        rows = self._emitter(self.rows)
-        return bound(self._mask.forms, self._mask.guards.ends, rows), rows.body
+        """The place of the ends of ranges, and the statements that bind them for the program's rows, and keep them."""
+        rows, ends = self._emitter(self.rows), self._mask.guards.ends
+        place = bound(self._mask.forms, ends, rows)
+        m = self.chain.m.name
+        kept = [
+            (self.ends[e.expression], rows.tile(e.expression, "end"))
+            for e in ends.values()
+            if e.expression in self.ends
+        ]
+        of_rows = Slice(Affine(), self.rows[m].extent, m)
+        stores = [Store(buffer.name, (of_rows,), tile.name) for buffer, tile in kept]
+        lets = [s for s in rows.body if isinstance(s, Let)]
+        return place, [*(s for s in rows.body if not isinstance(s, Let)), *stores, *lets]
+
+    @cached_property
+    def ends(self) -> dict[Expression, Buffer]:
+        """Private memory for the ends of ranges of every row, by expression; folds read them there."""
+        bounding = {v for form in self._mask.forms for v in form.axes}
+        m, height = self.chain.m.name, self.rows[self.chain.m.name].extent or 1
+        differing = [e for v, e in self._mask.guards.ends.items() if v in bounding and m in variables(e.expression)]
+        return {e.expression: Buffer(self.names.fresh("ends_of_rows"), (height,), "int64", "own") for e in differing}
 
     def _emitter(self, place: Mapping[str, Slice]) -> Emitter:
         return Emitter(place, {t.name: t.dtype for t in self.chain.workload.inputs}, self.names)

@@ -128,7 +128,8 @@ class CachedPoints:
         own = (self.points, *([self.sums] if self.cut else []), *self.folded.values())
         if self.pieces is None:
             return own
-        return (*own, *([] if self.folds.first is None else [self.folds.first]), *self.pieces.marks.values())
+        first = [] if self.folds.first is None else [self.folds.first]
+        return (*own, *first, *self.pieces.marks.values(), *self.pieces.ends.values())
 
     def body(self) -> tuple[Statement, ...]:
         """The three parts, one after the other."""
