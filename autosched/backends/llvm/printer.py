@@ -72,7 +72,7 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
     )
     own = [b for b in program.buffers if b.role == "own"]
     for buffer in own:
-        base[buffer.name] = code.take_scratch(max(buffer.elements, buffer.bytes // 4))
+        base[buffer.name] = code.take_scratch(max(buffer.elements, buffer.room_bytes // 4))
     with code.loop(count, "tile") as tile:
         _place(code, kernel, plus(builder, first, tile))
         for body in _parts(kernel.body) if own else (kernel.body,):

@@ -55,6 +55,8 @@ _FEWEST_ROWS = 16
 _MOST_ROWS = 512
 # Rows are multiples of this, so that most register tiles divide them.
 _STEP = 4
+# Rows where no such number divides them: the last program computes some of the one before it again.
+_UNEVEN_HEIGHTS = (16, 32, 64, 128, 256, 512)
 # Depth of a register tile's sum in one go: deeper sums are best cut, so that panels stay in a first-level cache.
 _DEEPEST = 512
 # Bytes of a program's private memory, in second-level caches.
@@ -63,6 +65,7 @@ _MOST_CACHES_OF_RANGES = 16
 # Numbers of pieces of the streamed axis in the second product; each adds to sums in memory.
 _PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 _SHORTEST_PIECE = 32
+_UNEVEN_PIECES = (32, 64, 128, 256, 512)
 # Length of a piece to start from if a mask rules some of them out.
 _START_PIECE = 128
 # Starts: (rows of a program, register tile of the first product, of the second), as rows and vectors.
@@ -128,20 +131,18 @@ def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
     # Of a range of the streamed axis no more is touched than that.
     caches = _MOST_CACHES_OF_RANGES if ranged_out(chain) else _MOST_CACHES
     most = min(caches * target.l2_bytes // (4 * walked), _MOST_ROWS)
-    heights = [h for h in range(_FEWEST_ROWS, most + 1, _STEP) if extent % h == 0]
+    even = [h for h in range(_FEWEST_ROWS, most + 1, _STEP) if extent % h == 0]
+    heights = even or [h for h in _UNEVEN_HEIGHTS if h <= min(most, extent)]
     if most < _FEWEST_ROWS:
         raise UnmatchedError(f"a cache holds {most} rows of {walked} columns; expected {_FEWEST_ROWS} at least")
     if not heights:
-        raise UnmatchedError(
-            f"the first product has {extent} rows; expected a multiple of {_STEP}, in equal parts of {_FEWEST_ROWS} to "
-            f"{most}"
-        )
+        raise UnmatchedError(f"the first product has {extent} rows; expected {_FEWEST_ROWS} at least")
     rows = [r for r in REGISTER_ROWS if any(h % r == 0 for h in heights)]
     return (
         tiling("m", extent, "grid", heights),
-        replace(nested("c", chain.c.extent, ("loop", "tile"), _pieces(chain.c.extent)), bears_on="nothing"),
-        register_tiling("inner_register", _register_tiles(rows, "first", chain.c, target), target),
-        register_tiling("carried_register", _register_tiles(rows, "second", axis, target), target),
+        replace(nested("c", chain.c.extent, ("loop", "tile"), _pieces(chain.c.extent, target)), bears_on="nothing"),
+        register_tiling("inner_register", _register_tiles(rows, chain.c, target), target),
+        register_tiling("carried_register", _even_tiles(rows, axis, target), target),
         packing("pack_rows", _packing(chain, inner.a, inner.summed[0], ROWS)),
         packing("pack_walked", _packing(chain, inner.b, chain.c)),
         packing("pack_carried", _packing(chain, carried.b, axis)),
@@ -152,17 +153,31 @@ def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
     )
 
 
-def _pieces(extent: int) -> tuple[tuple[int, int], ...]:
-    """The whole streamed axis, and pieces of it that are not too short."""
+def _pieces(extent: int, target: Target) -> tuple[tuple[int, int], ...]:
+    """The whole streamed axis, and pieces of it that are not too short; the last one is cut if there are no vectors."""
+    if extent % target.lanes:
+        return (1, extent), *((-(-extent // length), length) for length in _UNEVEN_PIECES if length < extent)
     return tuple((n, extent // n) for n in _PIECES if extent % n == 0 and (n == 1 or extent // n >= _SHORTEST_PIECE))
 
 
-def _register_tiles(rows: Collection[int], product: str, axis: Axis, target: Target) -> tuple[KnobValue, ...]:
-    """The register tiles that divide the axis, which is that of a product's columns."""
+def _register_tiles(rows: Collection[int], axis: Axis, target: Target) -> tuple[KnobValue, ...]:
+    """The register tiles of the first product: those that divide its columns, or all if these are no whole vectors."""
+    if axis.extent % target.lanes == 0:
+        return _even_tiles(rows, axis, target)
+    found = tuple(t for t in register_tiles(rows, target) if isinstance(t, tuple) and t[1] <= axis.extent)
+    if not found:
+        raise UnmatchedError(
+            f"the first product has {axis.extent} columns; expected a vector of {target.lanes} at least"
+        )
+    return found
+
+
+def _even_tiles(rows: Collection[int], axis: Axis, target: Target) -> tuple[KnobValue, ...]:
+    """The register tiles that divide a product's columns."""
     found = tuple(t for t in register_tiles(rows, target) if isinstance(t, tuple) and axis.extent % t[1] == 0)
     if not found:
         raise UnmatchedError(
-            f"the {product} product has {axis.extent} columns; expected whole vectors, a multiple of {target.lanes}"
+            f"a product has {axis.extent} columns; expected whole vectors, a multiple of {target.lanes}"
         )
     return found
 
