@@ -77,6 +77,8 @@ _STARTS = (
     (128, (4, 4), (4, 4)),
     (32, (8, 2), (8, 2)),
 )
+# The same where ranges are data: low tiles and short pieces reach less into other ranges.
+_STARTS_OF_RANGES = ((32, (8, 2), (8, 2)), (64, (8, 2), (8, 2)), (32, (4, 4), (4, 4)), (128, (8, 2), (8, 2)))
 
 
 def cached_chain(chain: Chain, target: Target) -> Sketch:
@@ -195,7 +197,8 @@ def _starts(chain: Chain, decisions: Sequence[Decision], target: Target) -> tupl
     """Operands packed, in tiles that fill the multiply-add units, and rows for which packing pays."""
     knobs = {d.name: d.knob for d in decisions}
     found = []
-    for number, (height, inner, carried) in enumerate(_STARTS):
+    ranged = bool(ranged_out(chain))
+    for number, (height, inner, carried) in enumerate(_STARTS_OF_RANGES if ranged else _STARTS):
         values = Values({name: k.values[-1] for name, k in knobs.items()})
         values["m"] = nearest(knobs["m"], height)
         for name, (rows, vectors) in (("inner_register", inner), ("carried_register", carried)):
@@ -204,9 +207,9 @@ def _starts(chain: Chain, decisions: Sequence[Decision], target: Target) -> tupl
         values |= {"pack_carried": knobs["pack_carried"].values[0], "unroll": 2, "vectors": 2, "prefetch": 0}
         if "skip" in knobs:
             # The share that a mask leaves is unknown: if it is large, it is best folded at once.
-            values["skip"] = number % 2 == 0
+            values["skip"] = ranged or number % 2 == 0
         masked = bool(mask_of(chain).forms) or is_skipping(values)
-        values["c"] = nearest(knobs["c"], _START_PIECE if masked else chain.c.extent)
+        values["c"] = nearest(knobs["c"], height if ranged else _START_PIECE if masked else chain.c.extent)
         values["pack_rows"] = knobs["pack_rows"].values[1]
         found.append(values)
     return tuple(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,7 @@ from autosched import trace
 from autosched.kernels.kernel import Kernel
 from autosched.machine.devices import cpu_target
 from search_spaces import Schedule, Workload, ops
+from search_spaces.programs.statements import Gather, statements
 from untuned import untuned_kernel
 
 HERE = cpu_target(1)
@@ -74,6 +76,13 @@ def test_pieces_of_others_alone_are_not_read(attention: tuple[bool, Kernel]) -> 
     torch.testing.assert_close(got[:64], want[:64])
 
 
+def test_no_column_is_looked_for_in_the_bounds(attention: tuple[bool, Kernel]) -> None:
+    (kernel,) = attention[1].schedule.program.kernels
+    looked_up = [s for s in statements(kernel.body) if isinstance(s, Gather)]
+    assert looked_up
+    assert not [s for s in looked_up if "c" in s.dst.axes]
+
+
 def first_keys(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
     """Attention to so many first keys of each batch; rows without any are NaN."""
     seen = torch.arange(k.shape[2]) < lengths[:, None, None, None]
@@ -92,7 +101,7 @@ def document(q: Tensor, k: Tensor, v: Tensor, last: Tensor) -> Tensor:
     [(first_keys, torch.tensor([40, 128, 0])), (document, torch.arange(64) * 3 - 30)],
     ids=["of batches", "of rows"],
 )
-def test_rows_of_which_nothing_is_left_are_as_pytorch_has_them(function, ends: Tensor) -> None:
+def test_rows_of_which_nothing_is_left_are_as_pytorch_has_them(function: Callable[..., Tensor], ends: Tensor) -> None:
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(3, 2, n, 16, generator=generator) for n in (64, 128, 128))
     (workload,) = trace(function, q, k, v, ends).workloads
