@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,14 @@ def test_a_sleep_takes_as_long_as_it_sleeps(policy: Policy) -> None:
 
 
 def test_a_hot_sample_of_a_tiny_call_is_the_mean_of_many() -> None:
-    calls = []
-    (found,) = CpuTimer(2**20, "hot").sample([lambda: calls.append(1)])
-    assert len(calls) > 20
-    assert found < 20e-6
+    # Of several, since other processes may have the core during one.
+    samples = []
+    for _ in range(5):
+        calls: list[int] = []
+        (found,) = CpuTimer(2**20, "hot").sample([partial(calls.append, 1)])
+        samples.append((len(calls), found))
+    assert max(n for n, _ in samples) > 20
+    assert min(seconds for _, seconds in samples) < 20e-6
 
 
 def test_a_cold_sample_is_a_single_call() -> None:
