@@ -8,8 +8,8 @@ After:   grid b.0, m.0 (shared out to threads):
            top, total = folds of the rows of points;  points = exp(points - top)
            for i, j: out[i, j] = dot(row panel i of points, column panel j of v) / total
 With pieces of c, sums[i, j] += dot(…) for each up to the end of a mask, and then out = sums / total. If a mask that
-is read rules out pieces, its ranges have ends that are data, or the streamed axis is in blocks, all of these run piece by piece
-(`cached_pieces`).
+is read rules out pieces, its ranges have ends that are data, or the streamed axis is in blocks, all of these run
+piece by piece (`cached_pieces`).
 
 `points` are private to a program: a tile of rows by the whole streamed axis, as much as its core's cache holds.
 Register tiles are those of contractions. They divide the rows of a program, the last of which ends with all rows; of
