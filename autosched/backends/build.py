@@ -8,7 +8,8 @@ from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.backend import Artefact, Backend
 from autosched.backends.fingerprint import source_fingerprint
-from search_spaces import Schedule, Target, TileProgram
+from autosched.backends.printing.head import tensors_of_call
+from search_spaces import Schedule, Target, TileProgram, Workload
 from tuning_logs import TuningRecord
 
 
@@ -23,14 +24,17 @@ def bound(record: TuningRecord) -> Schedule:
     return spaces.build(record.workload, record.target).bind(record.schedule)
 
 
-def render(schedule: Schedule, target: Target) -> str:
+def render(schedule: Schedule, target: Target, called: Workload | None = None) -> str:
     """The source that this version generates for a bound schedule and a target; needs no compiler and no device.
+
+    `called`: a workload of the schedule's key; the comment at the top tells its tensors.
 
     Raises:
         InputError: its backend is not installed.
         CompileError: its backend cannot print it.
     """
-    return backends.named(schedule.backend).render(schedule.program, schedule.one_line, target)
+    title = "\n".join([schedule.one_line, *(() if called is None else tensors_of_call(called))])
+    return backends.named(schedule.backend).render(schedule.program, title, target)
 
 
 def build(program: TileProgram, title: str, target: Target, backend: Backend) -> Artefact:

@@ -20,8 +20,10 @@ from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
 from tuning_logs import OwnKernel, TuningRecord
 
 
-def printed(record: TuningRecord) -> str:
+def printed(record: TuningRecord, called: Workload) -> str:
     """The source that this version generates for a record's schedule, which needs neither a compiler nor the device.
+
+    `called`: as in `render`.
 
     Raises:
         AutoschedError: the backend is not installed, or the schedule is not of the search space any more, or cannot be
@@ -29,7 +31,7 @@ def printed(record: TuningRecord) -> str:
     """
     schedule = bound(record)
     try:
-        return render(schedule, record.target)
+        return render(schedule, record.target, called)
     except CompileError as error:
         raise AutoschedError(f"{record.workload.label}: its schedule cannot be printed: {error}") from error
 

@@ -99,7 +99,7 @@ def _source(op: Workload, target: Target, records: tuple[Path | None, Policy], p
     if predicted:
         refuse_prediction(strict)
         return predicted_source(op, target, log_path(log), policy)
-    return printed(find_best(op, target, log_paths(log), policy, strict))
+    return printed(find_best(op, target, log_paths(log), policy, strict), op)
 
 
 def export_command(

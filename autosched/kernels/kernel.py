@@ -12,6 +12,7 @@ from torch.compiler import is_dynamo_compiling
 from autosched import backends
 from autosched.backends.backend import Artefact, BatchLauncher, CompileError, Launcher, LoadError
 from autosched.backends.build import bound, build
+from autosched.backends.printing.head import tensors_of_call
 from autosched.kernels import custom_op, first_use
 from autosched.kernels.dispatch import Argument, Launch, Made, check_transforms, is_handled_elsewhere, ready_call
 from autosched.kernels.drift import Drift
@@ -128,11 +129,7 @@ class Kernel:
 
     def __str__(self) -> str:
         """The schedule, and the tensors of a call by the names that they have in the source."""
-        scheduled = self.workload.scheduled
-        named = (*(t.name for t in scheduled.inputs), *scheduled.output_names)
-        called = (*(self.inputs[n] for n in self.order), *self.outputs)
-        lines = [f"  {name}: {argument.description}" for name, argument in zip(named, called, strict=True)]
-        return "\n".join([repr(self), *lines])
+        return "\n".join([repr(self), *(f"  {line}" for line in tensors_of_call(self.workload))])
 
     def __deepcopy__(self, memo: object) -> Kernel:
         """Itself, as of a function: it is immutable."""

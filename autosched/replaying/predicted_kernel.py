@@ -63,7 +63,7 @@ def predicted_source(op: Workload, target: Target, log: Path, policy: str) -> st
     Raises:
         InputError: as `predicted_kernel`.
     """
-    return render(first_predicted(op, target, log, policy).schedule, target)
+    return render(first_predicted(op, target, log, policy).schedule, target, op)
 
 
 def _still_legal(op: Workload, target: Target, log: Path, policy: str) -> tuple[SearchSpace, list[Predicted]]:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torch._dynamo.utils import counters
+
 from autosched.torch_compile.backend import backend_of, compiled_once
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
@@ -18,9 +20,10 @@ _NO_GRAPH = (
 
 @dataclass(frozen=True)
 class Explanation:
-    """The graphs that torch.compile made of a model, in order."""
+    """The graphs that torch.compile made of a model, in order; `breaks`: reasons for what PyTorch computes between."""
 
     graphs: tuple[GraphReport, ...]
+    breaks: tuple[str, ...] = ()
 
     @property
     def kernels(self) -> int:
@@ -28,7 +31,8 @@ class Explanation:
         return sum(g.kernels for g in self.graphs)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.graphs)) or _NO_GRAPH
+        breaks = (f"graph break, where PyTorch computes what no graph has: {reason}" for reason in self.breaks)
+        return "\n".join([*map(str, self.graphs), *breaks]) or _NO_GRAPH
 
 
 def explain(
@@ -44,5 +48,14 @@ def explain(
     """
     reports: list[GraphReport] = []
     chosen = Options.of(mode, options)
+    before = counters["graph_break"].copy()
     compiled_once(model, backend_of(chosen, reports.append), *inputs)
-    return Explanation(tuple(reports))
+    breaks = counters["graph_break"] - before
+    return Explanation(tuple(reports), tuple(map(_reason, breaks)))
+
+
+def _reason(text: str) -> str:
+    """What Dynamo gives as the reason of a break, without its hints."""
+    title, *rest = text.splitlines()
+    told = (line.strip().removeprefix("Explanation: ") for line in rest if line.strip().startswith("Explanation: "))
+    return ": ".join([title, *told])

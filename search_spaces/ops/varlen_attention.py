@@ -30,8 +30,8 @@ def varlen_attention(
     Rows behind the last sequence are 0. `causal`: no row reads a later one. Scores are float32,
     probabilities of the type of v. `histogram`: of sequences' lengths, as of `grouped_matmul` that cuts k.
 
-    CPUs have a kernel of it for rows and sizes that are whole vectors, rows in equal parts of at least 16. What is
-    traced of other sizes has several kernels.
+    CPUs have one kernel of it for at least 16 rows, and sizes that are whole vectors; what is traced of others has
+    several.
 
     Raises:
         InputError: a size or type is not allowed.

@@ -128,9 +128,9 @@ class Emitter:
         """An emitter for a nested body: it knows this one's tiles, and keeps its own to itself."""
         return replace(self, tiles=dict(self.tiles), body=[], _known=dict(self._known), _bounds=dict(self._bounds))
 
-    def know(self, expression: Expression, tile: Tile) -> None:
-        """Take the tile for an expression from here on."""
-        self._known[expression] = tile
+    def know(self, expression: Expression, value: Tile) -> None:
+        """Take the tile for the value of the expression from here on."""
+        self._known[expression] = value
 
     def emit(self, expression: Expression, name: str = "t") -> Tile | float | int:
         """The tile (or constant) with the value of the expression; `name` is wanted for the last tile."""

@@ -72,7 +72,7 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
     )
     own = [b for b in program.buffers if b.role == "own"]
     for buffer in own:
-        base[buffer.name] = code.take_scratch(buffer.elements)
+        base[buffer.name] = code.take_scratch(max(buffer.elements, buffer.room_bytes // 4))
     with code.loop(count, "tile") as tile:
         _place(code, kernel, plus(builder, first, tile))
         for body in _parts(kernel.body) if own else (kernel.body,):
@@ -91,11 +91,14 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
 def _parts(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
     """The body in parts that share no tile, only memory: each is a contraction, or folds rows.
 
-    What binds variables to data is of the first one.
+    What binds variables to data is of the first one, or all of it if it folds rows.
     """
     first, made = 0, set[str]()
     bound = max((n for n, s in enumerate(body, 1) if isinstance(s, Let)), default=0)
-    for at, statement in enumerate(body):
+    if any(t.axes for s in body[:bound] for t in produced(s)):
+        yield body[:bound]
+        first = bound
+    for at, statement in enumerate(body[first:], first):
         later = {name for s in statements(body[at:]) for name in read(s)}
         if at > max(first, bound) and made.isdisjoint(later):
             yield body[first:at]

@@ -231,7 +231,7 @@ class TracedFunction:
         return f"<TracedFunction {self.label}: {self.parts}>"
 
     def __str__(self) -> str:
-        lines = [f"traced {self.label}"]
+        lines = [f"traced {self.label}: {self.parts}"]
         for number, step in enumerate(self.steps, 1):
             lines.append(f"step {number}: {step.text}")
         lines.append(f"returns {', '.join(value.name for value in self.results) or 'no tensor'}")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -50,6 +51,7 @@ _LIVE = 4
 _TF32_EPSILON = 2.0**-10
 # With a smaller finite share a result says little: logarithms of random numbers.
 _FEWEST_FINITE = 0.5
+_PASSED_OVER = ("autosched", "contextlib", "functools", "torch")
 
 
 class UncheckedWarning(RuntimeWarning):
@@ -131,7 +133,7 @@ def _why_refused(claim: Claim) -> str | None:
         torch.cuda.empty_cache()
     if unjudged:
         text = f"{claim.label} is used without having been compared with PyTorch as a whole: {unjudged}"
-        warnings.warn(text, UncheckedWarning, stacklevel=5)
+        warnings.warn(text, UncheckedWarning, stacklevel=_level_of_caller())
         return None
     if wrong is not None:
         return (
@@ -141,6 +143,14 @@ def _why_refused(claim: Claim) -> str | None:
         )
     checked_kernels().add(key, claim.seconds, claim.label)
     return None
+
+
+def _level_of_caller() -> int:
+    """The level, as `warnings.warn` counts it, of the nearest caller that is not autosched, PyTorch or a wrapper."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PASSED_OVER:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 @contextlib.contextmanager

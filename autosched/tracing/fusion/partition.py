@@ -91,7 +91,7 @@ class Step:
             return f"{value.name}, once, from {', '.join(o.name for o in value.operands)}"
         if not isinstance(value, Fallback) or value.same_bytes:
             return f"{value.name}, of {', '.join(o.name for o in value.operands)} where they are"
-        return f"PyTorch's {value.called}: {value.operation.why}"
+        return f"{value.called}, by PyTorch: {value.operation.why}"
 
 
 @dataclass

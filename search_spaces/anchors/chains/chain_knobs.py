@@ -112,7 +112,7 @@ def chain_decisions(chain: Chain, target: Target, offers: Offers) -> tuple[Decis
         replace(stores(_store_addressing(chain, target)), effect=None),
         specialization(offers.walks and is_specialized(chain, target)),
         overlapping(),
-        *skips(chain, by_ranges=True),
+        *skips(chain, by_ranges=bool(mask_of(chain).ranged)),
         max_registers((80, 128, 168)),
         num_warps(target, 2, 8),
         # The nested loop that is pipelined depends on the iterations that the mask leaves.

@@ -64,14 +64,13 @@ def marked_along(chain: Chain) -> dict[str, list[Expression]]:
     return {axis: found for axis, found in kept.items() if found}
 
 
-def skips(chain: Chain, by_ranges: bool = False) -> tuple[Decision, ...]:
-    """The decision to skip, if a mask allows it; `by_ranges`: also one whose ends are data."""
+def skips(chain: Chain, by_ranges: bool) -> tuple[Decision, ...]:
+    """The decision to skip, if a mask allows it; `by_ranges`: loops may have ends that are data."""
 
     def iterations(values: Values) -> int:
         return values.tiling("c")[0] if len(chain.walked) == 1 else chain.walked[0].extent
 
-    allowed = conditions_along(chain) or (by_ranges and mask_of(chain).ranged)
-    return (skipping("c", iterations),) if allowed else ()
+    return (skipping("c", iterations),) if by_ranges or conditions_along(chain) else ()
 
 
 def why_not_marked(chain: Chain) -> str | None:

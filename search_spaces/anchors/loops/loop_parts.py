@@ -21,7 +21,7 @@ from search_spaces.programs.lowering import largest_at
 from search_spaces.programs.tiles import Bound, Slice
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Apply, Expression, Integer, Literal, call
-from search_spaces.workloads.expressions.walking import rewritten
+from search_spaces.workloads.expressions.walking import distinct, rewritten
 from search_spaces.workloads.workload import Axis
 
 
@@ -108,6 +108,20 @@ def ruled_out(e: Expression, failing: Expression) -> Expression:
         return None if holds is None else ruled_out(branches[not holds], failing)
 
     return rewritten(e, chosen)
+
+
+def failing(e: Expression, guards: Guards, forms: Collection[Affine]) -> frozenset[Expression]:
+    """The conditions of an expression's selections that do not hold where one of these forms is negative."""
+    found: set[Expression] = set()
+    left = [part.arguments[0] for part in distinct(e) if isinstance(part, Apply) and part.operator == "where"]
+    while left:
+        match left.pop():
+            case Apply("mul" | "minimum" | "bitwise_and", arguments):
+                left += arguments
+            case condition:
+                outside, _ = guards.truth(condition)
+                found |= {condition} if outside and not outside.isdisjoint(forms) else set()
+    return frozenset(found)
 
 
 def _holds(condition: Expression, failing: Expression) -> bool | None:

@@ -39,7 +39,7 @@ from search_spaces.workloads.expressions.expression import (
     Position,
     Segment,
 )
-from search_spaces.workloads.expressions.walking import accesses, distinct, distinct_accesses, own_forms
+from search_spaces.workloads.expressions.walking import accesses, distinct, distinct_accesses, own_forms, segments
 from search_spaces.workloads.scans import needed_members, of_some
 from search_spaces.workloads.stages import Axis, Stage, Tensor
 from search_spaces.workloads.strides import dense_strides
@@ -81,13 +81,19 @@ def canonical(
     memory: list[_Data] = [[inputs[n].dtype, inputs[n].span, *_words(inputs[n])] for n in order]
     # The last lines are those of the outputs.
     several = [len(outputs)] if len(outputs) > 1 else []
-    key = digest(json.dumps([precision, memory, lines, *several]))[:_KEY_DIGITS]
+    key = digest(json.dumps([precision, memory, lines, *several, *_timing(inputs, stages)]))[:_KEY_DIGITS]
     return Canonical(key, " ".join(sorted(form.kinds)), order, (form.loop, *shapes.values()), memory, lines)
 
 
 def _words(tensor: Tensor) -> list[_Data]:
     """ "constant", and a histogram, only where they apply: keys of older versions stay valid."""
     return [*(["constant"] if tensor.constant else []), *([tensor.histogram] if tensor.histogram else [])]
+
+
+def _timing(inputs: Sequence[Tensor], stages: Sequence[Stage]) -> list[_Data]:
+    """A word on work on segments that names no histogram: its earlier records are of segments of like lengths alone."""
+    is_segmented = any(s.cut or any(segments(s.expression)) for s in stages)
+    return ["several histograms"] if is_segmented and not any(t.histogram for t in inputs) else []
 
 
 def _folding(stage: Stage) -> Stage:

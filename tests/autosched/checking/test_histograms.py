@@ -153,3 +153,8 @@ def test_a_kernel_that_is_wrong_for_some_ends_is_found_by_every_check(kind: str,
     is_wrong = True
     with pytest.raises(Failed, match="2048 of 2048 elements are wrong"):
         check_once(OP, torch.device("cpu"), launcher, seed)
+
+
+def test_earlier_records_of_like_lengths_alone_are_of_another_key() -> None:
+    assert grouped().key != "df65bbd26d33dbb3"
+    assert len({grouped(name).key for name in ("", *HISTOGRAMS)}) == 1 + len(HISTOGRAMS)

@@ -161,6 +161,7 @@ def test_replay_prints_the_source_alone_for_other_programs_to_read(log: Path) ->
     result = run("replay", *SOFTMAX, "--log", str(log), "--source")
     assert "define void" in result.stdout
     assert "results agree" not in result.stdout
+    assert "; in0: x[" in result.stdout
 
 
 def test_drift_of_a_source_alone_is_refused(log: Path) -> None:

@@ -434,7 +434,7 @@ def test_a_traced_function_is_written_to_a_file_from_what_ships_without_a_device
     x, weight = (torch.empty(*n, 4096, dtype=torch.bfloat16, device="meta") for n in ((8, 16), (4096,)))
     text = autosched.export(autosched.trace(F.linear, x, weight), tmp_path / "linear.py", "h200").read_text()
     record = find_best(linear((8, 16), 4096, 4096, torch.bfloat16), target_named("h200"), shipped_logs())
-    body = reproduction.printed(record).partition("def matmul(")[2]
+    body = reproduction.printed(record, record.workload).partition("def matmul(")[2]
     assert body in text
     assert "linear_mm(_view(x0, (128, 4096), (4096, 1)), x1, empty)" in text
 

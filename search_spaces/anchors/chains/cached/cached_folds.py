@@ -18,7 +18,7 @@ from search_spaces.anchors.rows.row_parts import combine_operator, folded_in, id
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Fill, Load, Reduce, Statement, Store
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.structure.chains.chain import Chain, ChainedProduct
 from search_spaces.structure.folds.moving import reads
 from search_spaces.workloads.expressions.affine import Affine
@@ -100,8 +100,12 @@ class CachedFolds:
         return Emitter({**self.place, **(walked or {})}, dtypes, self.names, dict(known))
 
     def _loaded(self, known: Mapping[str, Tile], walked: Mapping[str, Slice], cached: Slice) -> Emitter:
-        """An emitter that has loaded the points."""
+        """An emitter that has loaded the points, and the ends of ranges."""
         emitter = self._emitter(known, walked)
+        for end, buffer in ({} if self.pieces is None else self.pieces.ends).items():
+            tile = Tile(self.names.fresh("end"), (self.chain.m.name,), (self.height,), buffer.dtype)
+            emitter.body.append(Load(tile, buffer.name, (self._rows,)))
+            emitter.know(end, tile)
         slices = (self._rows, cached)
         points = Tile.along(slices, self.names.fresh("point"), "float32")
         emitter.body.append(Load(points, self.points, slices))
@@ -143,7 +147,9 @@ class CachedFolds:
         assert fold.reduction is not None
         values = spread(emitter, emitter.tile(fold.expression, f"{fold.name}_body"), self._extents(cached))
         dst = Tile(self.names.fresh(name), (self.chain.m.name,), (self.height,), folded_in(fold))
-        emitter.body.append(Reduce(dst, values.name, self.chain.c.name, fold.reduction.operator))
+        c, length = self.chain.c, cached.extent or 1
+        end = Bound(cached.start, c.extent) if c.extent % length else None
+        emitter.body.append(Reduce(dst, values.name, c.name, fold.reduction.operator, bound=end))
         return dst
 
     def _weigh(self, emitter: Emitter, weight: Expression, cached: Slice) -> None:

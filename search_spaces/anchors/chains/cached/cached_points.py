@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from search_spaces.anchors.chains.cached.cached_folds import CachedFolds
@@ -22,20 +22,22 @@ from search_spaces.anchors.chains.chain_mask import mask_of
 from search_spaces.anchors.loops.loop_parts import Mask
 from search_spaces.decisions.memory.packing import IN_PLACE, PANELS
 from search_spaces.programs.lowering import Emitter, slices_at, start_of
-from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Statement, Store, View
+from search_spaces.programs.statements import Dot, Fill, For, If, Let, Load, Map, Statement, Store, View
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.structure.chains.chain import Chain, ChainedProduct
 from search_spaces.structure.operand_maps import OperandMap
-from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Position, call
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis
 
 # Rows are padded by a vector, so that they do not all begin in one cache set.
 _PADDING = 16
+# The variable of a program's first row, where it is no multiple of their number.
+_FIRST_ROW = "m.first"
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,11 @@ class CachedPoints:
         return self._matrix("sums", self.carried.carried[0].extent)
 
     def _matrix(self, name: str, columns: int) -> Buffer:
-        return Buffer(self.names.fresh(name), (self.height, columns + _PADDING), "float32", "own")
+        if columns % _PADDING == 0:
+            return Buffer(self.names.fresh(name), (self.height, columns + _PADDING), "float32", "own")
+        # Tiles beyond the last column are moved back.
+        strides = (-(-columns // _PADDING) * _PADDING + _PADDING, 1)
+        return Buffer(self.names.fresh(name), (self.height, columns), "float32", "own", strides)
 
     @cached_property
     def pieces(self) -> Pieces | None:
@@ -128,19 +134,39 @@ class CachedPoints:
         own = (self.points, *([self.sums] if self.cut else []), *self.folded.values())
         if self.pieces is None:
             return own
-        return (*own, *([] if self.folds.first is None else [self.folds.first]), *self.pieces.marks.values())
+        first = [] if self.folds.first is None else [self.folds.first]
+        return (*own, *first, *self.pieces.marks.values(), *self.pieces.ends.values())
 
     def body(self) -> tuple[Statement, ...]:
         """The three parts, one after the other."""
         marking = [] if self.pieces is None else self.pieces.marking()
         summed = self._summed_in_pieces if self.cut else self._summed
-        return (*marking, *self._multiplied(), *self.folds.statements(), *summed())
+        return (*self._bound(), *marking, *self._multiplied(), *self.folds.statements(), *summed())
+
+    @property
+    def _is_even(self) -> bool:
+        """True if programs have rows of their own; else the last one begins where its rows end with all."""
+        return self.chain.m.extent % self.height == 0
+
+    def _bound(self) -> list[Statement]:
+        """Bind the first of the program's rows where the grid does not give it."""
+        if self._is_even:
+            return []
+        m, last = self.chain.m, self.chain.m.extent - self.height
+        rows = Emitter({m.name: Slice(start_of(("m.0", self.height)))}, {}, self.names)
+        at = call("to_integer", Position(axis_index(m.name)))
+        first = rows.tile(call("minimum", at, Integer(last)), "first")
+        return [*rows.body, Let(_FIRST_ROW, last + 1, first.name)]
+
+    @property
+    def _first_row(self) -> Affine:
+        return start_of(("m.0", self.height) if self._is_even else (_FIRST_ROW, 1))
 
     def _place(self, **tiles: Slice) -> dict[str, Slice]:
         """Slices of the program's rows, or others that are given, and of other axes."""
         outer = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.chain.outer}
         m = self.chain.m.name
-        return {**outer, m: Slice(start_of(("m.0", self.height)), self.height, m), **tiles}
+        return {**outer, m: Slice(self._first_row, self.height, m), **tiles}
 
     def _own_rows(self, start: Affine, extent: int) -> Slice:
         """Rows of the program's private memory."""
@@ -151,6 +177,9 @@ class CachedPoints:
         rows, columns = self.values.tiling("inner_register")
         place = self._place(**self.walked, **{x.name: _whole(x) for x in self.inner.summed})
         a = self._operand(self.inner.a, place, self.chain.m, self._packing("pack_rows", self.chain.m, rows))
+        count = -(-(self.cached.extent or 1) // columns)
+        # Whole panels, the last of which ends with the columns.
+        place[self.chain.c.name] = replace(place[self.chain.c.name], extent=count * columns)
         b = self._operand(self.inner.b, place, self.chain.c, self._packing("pack_walked", self.chain.c, columns))
         sums = Tile(self.names.fresh("c"), (self.chain.m.name, self.chain.c.name), (rows, columns))
         at = (start_of(("i", rows)), start_of(("j", columns)))
@@ -159,8 +188,10 @@ class CachedPoints:
         tile.append(Store(self.points.name, where, sums.name))
         inner = For("i", self.height // rows, tuple(tile))
         if self.pieces is not None:
-            return [a.load, *self.pieces.each((b.load, For("j", (self.cached.extent or 1) // columns, (inner,))))]
-        loop = For("j", (self.cached.extent or 1) // columns, (inner,), bound=self._end("j", columns))
+            cut = self.chain.c.extent % (self.cached.extent or 1)
+            end = Bound(self.cached.start + start_of(("j", columns)), self.chain.c.extent) if cut else None
+            return [a.load, *self.pieces.each((b.load, For("j", count, (inner,), bound=end)))]
+        loop = For("j", count, (inner,), bound=self._end("j", columns))
         return [a.load, b.load, loop]
 
     def _summed(self) -> list[Statement]:
@@ -169,7 +200,7 @@ class CachedPoints:
         rows, columns = sums.shape
         tile = self._register_tile(sums, a, b, at, self.chain.c)
         axis, m = self.carried.carried[0], self.chain.m.name
-        begin = start_of(("m.0", self.height), *at[0].terms)
+        begin = self._first_row + at[0]
         place = self._place(**{m: Slice(begin, rows, m), axis.name: Slice(at[1], columns, axis.name)})
         tile += self._finished(sums, place, self._own_rows(at[0], rows))
         return [a.load, b.load, self._each_tile(tile, sums)]
@@ -253,6 +284,8 @@ class CachedPoints:
 
     def _end(self, variable: str, columns: int) -> Bound | None:
         """The end of the columns that a mask leaves to the program's rows, if all beyond it is unused."""
+        if not self._is_even:
+            return None
         mask = mask_of(self.chain)
         place = self._place(**{(c := self.chain.c.name): Slice(start_of((variable, columns)), columns, c)})
         grows = [b for b in mask.useful(place, variable) if dict(b.start.terms)[variable] > 0]

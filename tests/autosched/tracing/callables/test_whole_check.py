@@ -245,8 +245,9 @@ def test_what_a_function_closes_over_is_used_as_it_is() -> None:
 
 
 def test_random_numbers_are_not_compared() -> None:
-    with pytest.warns(UncheckedWarning, match="without having been compared .*: it draws random numbers"):
+    with pytest.warns(UncheckedWarning, match="without having been compared .*: it draws random numbers") as told:
         kernel_of(lambda x: F.dropout(x, 0.5) * 2.0, X, allow_fallback=True)(X)
+    assert told[0].filename == __file__
 
 
 def test_a_function_that_has_changed_is_not_called_wrong() -> None:
