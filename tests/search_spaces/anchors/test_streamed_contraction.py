@@ -185,7 +185,7 @@ def test_others_are_refused_with_the_reason(workload: Workload, why: str) -> Non
 def test_kernels_are_right_on_a_gpu(workload: Workload) -> None:
     space, data = space_of(workload), TrialData.drawn(workload, 0, torch.device("cuda"))
     for schedule in tried(space, 3, 0):
-        assert fault(schedule, data) is None, schedule.one_line
+        assert fault(schedule, data, H200) is None, schedule.one_line
 
 
 @pytest.mark.gpu
@@ -194,7 +194,7 @@ def test_kernels_are_right_on_a_gpu(workload: Workload) -> None:
 def test_every_way_to_load_is_right_on_a_gpu(workload: Workload) -> None:
     data = TrialData.drawn(workload, 0, torch.device("cuda"))
     for schedule in starts_of(workload):
-        assert fault(schedule, data) is None, schedule.one_line
+        assert fault(schedule, data, H200) is None, schedule.one_line
 
 
 def of_floats(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
