@@ -51,10 +51,6 @@ class Attending(nn.Module):
         return normed
 
 
-def encoder() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return nn.Sequential(Attending(), Attending()), (torch.randn(2, 12, SIZE),)
-
-
 def decoder() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return Attending(shared=2, causal=True), (torch.randn(2, 12, SIZE),)
 
@@ -86,7 +82,7 @@ def steps(model: nn.Module, called: Callable[..., Any], inputs: tuple[Tensor, ..
     return losses
 
 
-@pytest.mark.parametrize("made", [encoder, decoder, cross])
+@pytest.mark.parametrize("made", [decoder, cross])
 def test_attention_learns_as_it_does_without_kernels(made: Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]) -> None:
     torch.manual_seed(0)
     model, inputs = made()
