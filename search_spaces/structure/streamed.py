@@ -166,6 +166,8 @@ def _check_runs(form: Streamed) -> None:
     beside = variables(form.computed) - {x.name for x in (*form.whole.outer, form.wide, form.part, form.k)}
     if beside - ({form.together.name} if form.together else set()):
         raise UnmatchedError("an operand that depends on more than its own axes")
+    if form.together and form.dot.scale and form.together.name in variables(form.dot.scale):
+        raise UnmatchedError("a scale that differs between the values of a byte, whose products are one sum")
     for access, own, digits in ((form.large, 1, 1), (form.rows, form.digits, form.digits)):
         tensor = next(t for t in form.workload.inputs if t.name == access.tensor)
         strides = tensor.effective_strides

@@ -30,7 +30,8 @@ from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.streamed import streamed
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
-from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.expressions.expression import Access, Expression
+from search_spaces.workloads.expressions.walking import rewritten
 from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor
 
 CUDA, H200 = CudaBackend(), target_named("h200")
@@ -177,6 +178,26 @@ def test_backends_that_cannot_have_no_such_kernels() -> None:
 def test_others_are_refused_with_the_reason(workload: Workload, why: str) -> None:
     with pytest.raises(UnmatchedError, match=why):
         streamed(workload.scheduled)
+
+
+def test_a_scale_of_each_value_in_a_byte_is_refused() -> None:
+    made = product(b_dtype="int4", group=128)
+    summed = next(stage for stage in made.stages if stage.reduction)
+    assert summed.reduction
+    (digit,) = (x.name for x in summed.reduction.axes if x.extent == 2)
+    scale = made.inputs[-1]
+
+    def of_each(e: Expression) -> Expression | None:
+        return (
+            replace(e, index=(*e.index, axis_index(digit)))
+            if isinstance(e, Access) and e.tensor == scale.name
+            else None
+        )
+
+    stages = tuple(replace(s, expression=rewritten(s.expression, of_each)) for s in made.stages)
+    changed = replace(made, inputs=(*made.inputs[:-1], replace(scale, shape=(*scale.shape, 2))), stages=stages)
+    with pytest.raises(UnmatchedError, match="a scale that differs between the values of a byte"):
+        streamed(changed.scheduled)
 
 
 @pytest.mark.gpu
