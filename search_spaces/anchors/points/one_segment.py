@@ -4,7 +4,8 @@ Before:  segment = how many of the ends are at most the row, for each row of i.0
 After:   number = how many of the ends are at most i.0*16;  let segment.alone = i.0*16 + 15 < ends[number]
          if segment.alone: out = f(x, table[number]);  else: as before
 
-Twelve reads that wait for each other find a row among 4096 segments, and most tiles lie in one.
+Twelve reads that wait for each other find a row among 4096 segments, and most tiles lie in one. Rows of tiles are where
+they should be if the ends are sorted; of others, tables are read at any of their entries.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ After:   kernel 1, grid item in S + G - 1:
 
 Parts and segments that share columns form a staircase: each step is to the next part, or to the next segment, so that
 part + segment numbers them. No program has more columns than a part has, however long the longest segment is, and there
-are S + G - 1 of them, where S * G would each have a part of a segment. The segments are sorted; of others, results are
-any, and nothing is stored outside of them.
+are S + G - 1 of them, where S * G would each have a part of a segment. Each segment ends where the next one begins, by
+offsets that are sorted; of others, results are any, and nothing is stored outside of them.
 
 Merge-based CSR products (Merrill and Garland, 2016), whose diagonals of a merge path these items are.
 """
@@ -44,7 +44,7 @@ from search_spaces.schedules.knobs import Values
 from search_spaces.structure.folds.dependent import Group
 from search_spaces.structure.reads.ranges import RangeEnd, is_ranged
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Expression
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression
 from search_spaces.workloads.expressions.walking import variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage
@@ -91,7 +91,17 @@ def segments_of(reduced: ReducedRows) -> Segments | None:
     own = all(e is not None and variables(e.expression) == {axis.name} for e in (begin, end))
     if begin is None or end is None or not own or len(plain) < 2:
         return None
-    return Segments(axis, begin.expression, end.expression)
+    return Segments(axis, begin.expression, end.expression) if _meet(begin.expression, end.expression, axis) else None
+
+
+def _meet(begin: Expression, end: Expression, axis: Axis) -> bool:
+    """True if each segment ends where the next begins: at offsets[g] and offsets[g + 1], or ends[g - 1] and ends[g]."""
+    first, last = (e.arguments[0] if isinstance(e, Apply) and e.operator == "to_integer" else e for e in (begin, end))
+    if not isinstance(first, Access) or not isinstance(last, Access):
+        return False
+    moved = tuple(i + Affine(offset=i.step(axis.name)) for i in first.index)
+    # The first segment may begin at 0, before the first end.
+    return first.fill in (None, 0) and last == replace(first, index=moved, fill=last.fill)
 
 
 def _side(form: Affine, column: str) -> int:

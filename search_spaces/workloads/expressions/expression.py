@@ -90,8 +90,8 @@ class Segment:
 
     If these are the ends of the segments of an axis, it is the segment that the position is in: segment g has
     ends[g - 1] <= position < ends[g], the first one from 0 on. (`torch.bucketize(position, ends, right=True)`.) The
-    position is an affine form of the axes or an expression of integers. If the ends are not sorted it is what PyTorch's
-    bisection finds, from 0 to `size`. `parts`, `depth`, `known`: as in `Apply`.
+    position is an affine form of the axes or an expression of integers. If the ends are not sorted it is any number
+    from 0 to `size`, which may depend on the schedule. `parts`, `depth`, `known`: as in `Apply`.
     """
 
     tensor: str

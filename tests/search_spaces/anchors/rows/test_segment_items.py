@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,9 @@ from scheduled_tensors import interpreted
 from search_spaces import Axis, Reduction, Schedule, Stage, Tensor, Workload, ops, target_named
 from search_spaces.programs.statements import For
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.affine import axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression, Literal
-from search_spaces.workloads.segments import in_segment
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Integer, Literal, Position
+from search_spaces.workloads.segments import in_segment, is_inside
 
 H200 = target_named("h200")
 g, t, c = axis_index("g"), axis_index("t"), axis_index("c")
@@ -92,6 +93,36 @@ def test_offsets_that_are_wrong_read_and_write_nothing_outside(offsets: list[int
         assert got.shape == (3, 9)
         if offsets == sorted(offsets):
             np.testing.assert_array_equal(got, right("sum", x, offsets))
+
+
+def overlapping(kind: str) -> tuple[Workload, list[Any]]:
+    """Sums of segments that need not end where the next one begins, and bounds with which they overlap."""
+    apart = 2 if kind == "two apart" else 1
+    places = [(g, Affine(offset=n)) if kind == "pairs" else (g + Affine(offset=n * apart),) for n in (0, 1)]
+    first, last = (Access("bounds", at) for at in places)
+    begin, end = ex.call("to_integer", first), ex.call("to_integer", last)
+    end = ex.call("add", end, Integer(40)) if kind == "with a halo" else end
+    body = ex.call(
+        "where", is_inside(ex.call("to_integer", Position(t)), begin, end), Access("x", (t, c)), Literal(0.0)
+    )
+    bounds: dict[str, list[Any]] = {
+        "pairs": [[0, 200], [50, 250], [100, 300], [150, 350]],
+        "with a halo": [0, 60, 180, 200, 300],
+        "two apart": [0, 50, 120, 200, 300, 350],
+    }
+    inputs = (Tensor("x", (350, 9), "float32"), Tensor("bounds", np.shape(bounds[kind]), "int32"))
+    stage = Stage("out", (Axis("g", 4), Axis("c", 9)), body, Reduction("sum", (Axis("t", 350),)))
+    return Workload("folded", inputs, (stage,)), bounds[kind]
+
+
+@pytest.mark.parametrize("kind", ["pairs", "with a halo", "two apart"])
+def test_segments_that_may_overlap_are_folded_whole(kind: str) -> None:
+    workload, bounds = overlapping(kind)
+    x, given_bounds = np.ones((350, 9), np.float32), np.array(bounds, np.int32)
+    want = {"pairs": [200] * 4, "with a halo": [100, 160, 60, 140], "two apart": [120, 150, 180, 150]}[kind]
+    for schedule in shared(workload, 3, 2):
+        (got,) = interpreted(workload, schedule.program, [x, given_bounds])
+        np.testing.assert_array_equal(got, np.broadcast_to(np.array(want)[:, None], (4, 9)))
 
 
 def test_triton_folds_the_same(triton_interpreter) -> None:
