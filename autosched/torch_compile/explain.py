@@ -55,7 +55,7 @@ def explain(
 
 
 def _reason(text: str) -> str:
-    """What Dynamo gives as the reason of a break, without its hints."""
+    """The reason of a break that Dynamo gives, without its hints."""
     title, *rest = text.splitlines()
     told = (line.strip().removeprefix("Explanation: ") for line in rest if line.strip().startswith("Explanation: "))
     return ": ".join([title, *told])

@@ -7,10 +7,8 @@ After:   grid n.0, m.0:
              acc += dot(f(q), x)                    from the registers that they were loaded to
            out = epilogue(sum of acc over parts)
 
-Memory is the bound as long as rows are few. No warp waits for another before the sums meet in shared memory, unless x
-goes through it (`rows_load=shared`): then it is loaded once for all warps of a part. With `split` > 1 a second kernel
-adds the sums of several programs. Integers of few bits become floats two at a time (`programs.bit_fields`); scales of
-groups are factors of each part's dot.
+Memory is the bound as long as rows are few. No warp waits for another before the sums meet in shared memory. Integers
+of few bits become floats two at a time (`programs.bit_fields`); scales of groups are factors of each part's dot.
 
 Sources: Ansor's rules as in `contraction`; Frantar et al., "MARLIN: Mixed-Precision Auto-Regressive Parallel Inference
 on Large Language Models", PPoPP 2025; Kim et al., "Who Says Elephants Can't Run: Bringing Large Scale MoE Models into
@@ -22,11 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from search_spaces.anchors.contractions.split_reduction import combine, partial_sums
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.loops.pipelining import pipelining
-from search_spaces.decisions.memory.transfers import loads
-from search_spaces.decisions.programs.splitting import splitting
 from search_spaces.decisions.programs.warps import num_warps
 from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.target import Target
@@ -35,10 +30,10 @@ from search_spaces.programs.bit_fields import field_operand, made_by
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, slice_at, start_of
 from search_spaces.programs.neighbours import Neighbours
-from search_spaces.programs.statements import Deinterleave, Dot, Fill, For, Load, Map, Reduce, Statement, Store
+from search_spaces.programs.statements import Deinterleave, Dot, Fill, For, Load, Map, Reduce, Statement
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Flat, Slice, Tile, side
-from search_spaces.schedules.knobs import Values, nearest, padded
+from search_spaces.schedules.knobs import Values, nearest
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.sketch import Sketch
@@ -53,29 +48,24 @@ from search_spaces.workloads.workload import Axis, Workload
 _WIDE, _THIN = (16, 32, 64, 128, 256), (8, 16, 32, 64)
 # Parts of k at once, each of which has the same number of warps.
 _PARTS = (1, 2, 4, 8, 16)
-# Starts: extents along the wide axis, parts of k at once, warps of each, stages, shared rows, and programs along k.
+# Starts: extents along the wide and the thin axis, parts of k at once, warps of each, and stages.
 _STARTS = (
-    (16, 8, 1, 1, False, 1),
-    (32, 8, 1, 2, False, 1),
-    (32, 4, 1, 2, False, 1),
-    (16, 16, 1, 2, False, 1),
-    (32, 4, 1, 4, False, 1),
-    (16, 4, 1, 3, False, 1),
-    (64, 4, 2, 2, False, 1),
-    (32, 16, 1, 2, False, 1),
-    (64, 8, 2, 4, False, 1),
-    (256, 1, 8, 3, True, 4),
-    (256, 2, 8, 2, True, 4),
-    (128, 2, 4, 4, True, 2),
-    (64, 4, 2, 4, True, 1),
-    (32, 8, 1, 4, True, 1),
-    (64, 4, 2, 1, False, 1),
-    (32, 4, 1, 1, False, 1),
+    (16, 64, 8, 1, 1),
+    (32, 64, 8, 1, 2),
+    (32, 64, 4, 1, 2),
+    (16, 64, 16, 1, 2),
+    (32, 64, 4, 1, 4),
+    (64, 16, 4, 1, 3),
+    (16, 64, 4, 1, 3),
+    (64, 64, 4, 2, 2),
+    (128, 8, 4, 2, 4),
+    (256, 16, 4, 4, 3),
+    (32, 64, 16, 1, 2),
+    (64, 64, 8, 2, 4),
+    (64, 64, 4, 2, 1),
+    (32, 64, 4, 1, 1),
 )
 _INSTRUCTION = (16, 8, 16)
-_SPLIT = "k.split"
-# Elements of a program that adds partial sums: few, since one load's latency dominates there.
-_COMBINE_TILE = 64
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
@@ -92,8 +82,6 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         tiling("k", form.part.extent, "loop", _fitting(form.part, _PARTS)),
         pipelining(target, (1, 2, 3, 4, 6)),
         num_warps(target, least=2),
-        loads("rows_load", ("registers", "shared")),
-        splitting((1, 2, 4, 8), form.part.extent),
     )
     starts = tuple(_starts(form, decisions))
     _check_fields(form, _lower(form, starts[0]))
@@ -114,16 +102,14 @@ def _fitting(axis: Axis, sizes: Sequence[int]) -> list[int]:
 def _starts(form: Streamed, decisions: Sequence[Decision]) -> Iterator[Values]:
     by_name = {d.name: d.knob for d in decisions}
     found = list[Values]()
-    for wide, parts, beside, stages, shared, split in _STARTS:
+    for wide, thin, parts, beside, stages in _STARTS:
         k = nearest(by_name["k"], parts)
         values = Values(
             wide=nearest(by_name["wide"], wide),
-            thin=nearest(by_name["thin"], form.thin.extent),
+            thin=nearest(by_name["thin"], min(thin, form.thin.extent)),
             k=k,
             stages=nearest(by_name["stages"], stages),
             warps=nearest(by_name["warps"], Values(k=k).tile("k") * beside),
-            rows_load="shared" if shared else "registers",
-            split=split,
         )
         if values not in found and not _why_uneven(values):
             found.append(values)
@@ -152,54 +138,32 @@ def _check_fields(form: Streamed, program: TileProgram) -> None:
 
 
 def _lower(form: Streamed, values: Values) -> TileProgram:
-    names, parts, split = Names(), values.tile("k"), values.integer("split")
+    names, parts = Names(), values.tile("k")
     part, wide, thin = form.part.name, values.tile("wide"), values.tile("thin")
-    turns = -(-values.tiling("k")[0] // split)
     place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.whole.outer}
-    shares = ((_SPLIT, parts * turns),) if split > 1 else ()
-    place[part] = Slice(start_of((f"{part}.0", parts), *shares), parts, part)
+    place[part] = Slice(start_of((f"{part}.0", parts)), parts, part)
     tiles = {form.wide: wide, form.thin: thin}
     place |= {x.name: Slice(start_of((f"{x.name}.0", s)), s, x.name) for x, s in tiles.items()}
     place[form.k.name] = Slice(Affine(), form.k.extent, form.k.name)
     sums = Tile(names.fresh("sums"), (part, form.wide.name, form.thin.name), (parts, wide, thin))
-    is_uneven = form.part.extent % (parts * turns * split) > 0
-    body = _iteration(form, place, sums, is_uneven, values["rows_load"] == "shared", names)
-    loop = For(f"{part}.0", turns, tuple(body))
+    body = _iteration(form, place, sums, form.part.extent % parts > 0, names)
+    loop = For(f"{part}.0", values.tiling("k")[0], tuple(body))
     total = Tile(names.fresh("sum"), sums.axes[1:], sums.shape[1:])
-    statements = (Fill(sums, 0.0), loop, Reduce(total, sums.name, part, "sum"))
-    grid = Grid(_grid(form, values))
-    if split > 1:
-        (partial,) = partial_sums(form.workload, form.whole, split)
-        where = (Slice(start_of((_SPLIT, 1))), *(place[x.name] for x in form.whole.axes))
-        stored = Store(partial.name, where, total.name)
-        first = Kernel(f"{form.workload.name}_partial", grid, (*statements, stored))
-        columns = min(_COMBINE_TILE, padded(form.whole.n.extent))
-        second = combine(form.workload, form.whole, (partial,), (_COMBINE_TILE // columns, columns))
-        return TileProgram(form.workload.name, buffers(form.workload, partial), (first, second))
     finish = Emitter({x.name: place[x.name] for x in form.whole.axes}, _dtypes(form), names, {form.dot.stage: total})
     for name, result in form.whole.results:
         finish.store(name, tuple(x.name for x in form.whole.axes), finish.tile(result, "out"))
-    kernel = Kernel(form.workload.name, grid, (*statements, *finish.body))
+    grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.whole.outer]
+    grid += (GridAxis(f"{x.name}.0", values.tiling(t)[0]) for x, t in ((form.wide, "wide"), (form.thin, "thin")))
+    statements = (Fill(sums, 0.0), loop, Reduce(total, sums.name, part, "sum"), *finish.body)
+    kernel = Kernel(form.workload.name, Grid(tuple(grid)), statements)
     return TileProgram(form.workload.name, buffers(form.workload), (kernel,))
-
-
-def _grid(form: Streamed, values: Values) -> tuple[GridAxis, ...]:
-    split = values.integer("split")
-    return (
-        *((GridAxis(_SPLIT, split),) if split > 1 else ()),
-        *(GridAxis(f"{x.name}.0", x.extent) for x in form.whole.outer),
-        GridAxis(f"{form.wide.name}.0", values.tiling("wide")[0]),
-        GridAxis(f"{form.thin.name}.0", values.tiling("thin")[0]),
-    )
 
 
 def _dtypes(form: Streamed) -> dict[str, str]:
     return {t.name: t.dtype for t in form.workload.inputs}
 
 
-def _iteration(
-    form: Streamed, place: dict[str, Slice], sums: Tile, is_uneven: bool, shared: bool, names: Names
-) -> list[Statement]:
+def _iteration(form: Streamed, place: dict[str, Slice], sums: Tile, is_uneven: bool, names: Names) -> list[Statement]:
     """Load a part for each warp, and add its products, scaled if they are, to the sums."""
     body: list[Statement] = []
     neighbours = Neighbours({})
@@ -219,9 +183,7 @@ def _iteration(
     if scale:
         body.append(Fill(acc, 0.0))
     for own, row in zip(emitters, rows, strict=True):
-        body.append(
-            Dot(acc, own.tile(form.computed, "columns").name, row.name, form.k.name, from_memory=True, shared_b=shared)
-        )
+        body.append(Dot(acc, own.tile(form.computed, "columns").name, row.name, form.k.name, from_memory=True))
     if scale:
         scaled = emitters[0].map("mul", acc, scale, name="scaled")
         if is_uneven:

@@ -92,8 +92,7 @@ class Dot:
     innermost loop; `prefetch_b`: prefetch distance in rows of `b`, each as long as the tile is wide: the next steps of
     a packed operand, the next panels of one that is read in place (both CPU). `precision`: see `workload.Workload`.
     `from_memory`: every lane multiplies what it loaded, the positions along `axis` in an order that suits memory; the
-    batch is divided among warps (GPU). `shared_b`: `b` goes through shared memory there, once for all warps of a
-    product.
+    batch is divided among warps (GPU).
     """
 
     dst: Tile
@@ -104,7 +103,6 @@ class Dot:
     unroll: int = 1
     prefetch_b: int = 0
     from_memory: bool = False
-    shared_b: bool = False
 
 
 # Element types of comparisons.

@@ -93,7 +93,6 @@ def _statement_text(s: Statement, tiles: Mapping[str, Tile]) -> str:
             how = [f"unrolled {s.unroll}"] if s.unroll > 1 else []
             how += [f"{s.b} prefetched {s.prefetch_b} ahead"] if s.prefetch_b else []
             how += ["from memory"] if s.from_memory else []
-            how += [f"{s.b} through shared memory"] if s.shared_b else []
             return f"{s.dst.name} += dot({s.a}, {s.b}) over {s.axis}{_note(how)}"
         case Map():
             shown = ", ".join(a if isinstance(a, str) else _number(a) for a in s.arguments)

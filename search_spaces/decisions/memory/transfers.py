@@ -10,9 +10,6 @@ After (a_load=im2col):     the same by an im2col descriptor          one instruc
 Before:  for tap in 9: a = load x[…] of the pixels under the tap      nine times the same pixels, but for an edge
 After (a_load=halo):       a box of all of them, once for nine taps     `programs.halos`
 
-Before:  acc += dot(a, x)                                            x from registers: each warp loads its own
-After (rows_load=shared):  the same, x through shared memory         once for all warps that multiply it
-
 Tensor maps and TMA (CUDA), tensor descriptors (Triton), `cute::copy` with TMA atoms (CUTLASS); implicit GEMM with
 im2col tensor maps (`KernelImplicitTmaWarpSpecializedSm90`).
 """

@@ -130,8 +130,6 @@ _EMULATED = {
     ),
     "void commit_ahead()": "{ end_group(); }",
     "void wait_ahead()": "{ finish_copies(groups); }",
-    # All warps of a block are at the same barrier.
-    "void meet_part(int part)": "{ __syncthreads(); }",
     **cuda_dots_on_cpu.EMULATED,
 }
 

@@ -97,15 +97,12 @@ class RegisterDots:
             raise CompileError(f"dots of several loads added to one tile; expected one of each: {kernel.name}")
         made = {s.dst.name for d in dots for x in (d.a, d.b) for s in made_by(self._body, x)}
         parts = {t.name for s in self._body if isinstance(s, Deinterleave) and s.src in self._loads for t in s.dst}
-        shared = {self._operands[s.a, s.b][1].load.dst.name for s in dots if s.shared_b}
         self._copied = self._copied_vectors(loops[0], dots)
-        # Copies that registers take whole at the beginning of their iteration.
-        self._taken = {name: x for name, x in self._copied.items() if name not in shared}
         at_data = loads_at_data(loops[0])
         self._words = RegisterWords(
-            operands={name: s for name, s in self._loads.items() if name not in shared},
+            operands=self._loads,
             once={pair[0].load.dst.name for pair in self._operands.values()},
-            copied={*self._taken},
+            copied=self.copied,
             others={
                 s.dst.name: s
                 for s in self._body
@@ -121,31 +118,25 @@ class RegisterDots:
         return {dot: pair for dot, pair in self._operands.items() if self._sums_of[dot] == sums}
 
     def _copied_vectors(self, loop: For, dots: Sequence[Dot]) -> dict[str, SharedVectors]:
-        """Operands that are copied: shared rows, and the large one where it is to be several iterations ahead."""
-        ahead, found = max(1, _ahead(loop)), dict[str, SharedVectors]()
-        for s in dots:
-            plan, (large, rows) = self._plans[s.a, s.b], self._operands[s.a, s.b]
-            wanted = [(large, plan.rows, 1)] if ahead > 1 else []
-            wanted += [(rows, plan.columns, plan.row_warps)] if s.shared_b else []
-            for x, own, beside in wanted:
-                if x.load.dst.name not in found:
-                    found[x.load.dst.name] = SharedVectors(
-                        x.load,
-                        part=plan.batch,
-                        own=own,
-                        k=plan.k,
-                        layout=self._layout(x, large, plan),
-                        beside=beside,
-                        slots=min(ahead + 1, loop.extent),
-                        begin=sum(v.bytes for v in found.values()),
-                        buffer=self._program.buffer(x.load.buffer),
-                        functions=self._functions,
-                    )
+        """Large operands that are to be several iterations ahead, which are copied: their warps have them alone."""
+        ahead, found = _ahead(loop), dict[str, SharedVectors]()
+        for s in dots if ahead > 1 else ():
+            plan, (large, _) = self._plans[s.a, s.b], self._operands[s.a, s.b]
+            if large.load.dst.name not in found:
+                found[large.load.dst.name] = SharedVectors(
+                    large.load,
+                    own=plan.rows,
+                    k=plan.k,
+                    layout=self._layout(large, large, plan),
+                    slots=min(ahead + 1, loop.extent),
+                    begin=sum(v.bytes for v in found.values()),
+                    buffer=self._program.buffer(large.load.buffer),
+                )
         return found
 
     @property
     def copied(self) -> Set[str]:
-        """Tiles that registers do not have before they are multiplied, or ahead."""
+        """Tiles that registers do not have ahead."""
         return self._copied.keys()
 
     @property
@@ -223,13 +214,12 @@ class RegisterDots:
         if s.body is not self._body:
             return False
         with printer.shared.taken():
-            self._turns = turns
             self._at = printer.shared.claim(self.shared_bytes) if self._copied else ""
             self._loop(s, turns, printer)
         return True
 
     def _loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> None:
-        block, ahead, copied = printer.block, _ahead(s) > 0, max(1, _ahead(s)) if self._copied else 0
+        block, ahead, copied = printer.block, _ahead(s) > 0, _ahead(s) if self._copied else 0
         words = self._words
         open_braces(block, "")
         if ahead:
@@ -248,9 +238,7 @@ class RegisterDots:
                 words.load("words", printer)
             if copied:
                 block.write(f"wait_ahead<{copied - 1}>();")
-            for vectors in self._copied.values():
-                vectors.meet(printer)
-            for name, vectors in self._taken.items():
+            for name, vectors in self._copied.items():
                 vectors.take(words.name(name, "words", printer), words.function("load_words"), self._at, turns, printer)
             if ahead:
                 self._at_turn(f"{turns.counter} + 1", turns, printer, lambda: words.load("next", printer))
@@ -297,20 +285,18 @@ class RegisterDots:
         row, column = acc.apart(plan.rows), acc.apart(plan.columns)
         multiply = self._functions.use(fn.multiply_name(plan), fn.multiply(plan, self._features))
         k_a, k_b = (registers(printer.tiles.layout(x.load.dst.name)[plan.k]) for x in (large, rows))
-        shared = self._copied.get(rows.load.dst.name)
-        steps = max(1, shared.vector // (STEP * rows.digits)) if shared else 1
-        parts = [(more, *pair) for more in range(steps) for _, pair in added]
+        parts = [pair for _, pair in added]
         pairs = BytePairs(plan.element, self._functions, self._features)
         write = printer.block.write
         write(UNROLL)
-        open_braces(printer.block, f"for (int step = 0; step < {k_a // (STEP * steps)}; ++step)")
+        open_braces(printer.block, f"for (int step = 0; step < {k_a // STEP}; ++step)")
         write(f"uint32 a_part[{plan.row_tiles}][{len(parts)}][4];")
         write(UNROLL)
         open_braces(printer.block, f"for (int i = 0; i < {plan.row_tiles}; ++i)")
-        for n, (more, a, _) in enumerate(parts):
+        for n, (a, _) in enumerate(parts):
             for half in range(2):
                 words = self._words.name(a.load.dst.name, "words", printer)
-                at = f"((2 * i + {half}) * {k_a} + {_step(steps, more)} * {STEP * a.digits}) / {4 // a.size}"
+                at = f"((2 * i + {half}) * {k_a} + step * {STEP * a.digits}) / {4 // a.size}"
                 for number, pair in enumerate(self._pairs(a, words, at, pairs)):
                     if a.zeros:
                         pair = pairs.less(pair, self._element(a.zeros, {plan.rows: f"2 * i + {half}"}, printer))
@@ -318,17 +304,11 @@ class RegisterDots:
         printer.block.close()
         write(UNROLL)
         open_braces(printer.block, f"for (int j = 0; j < {plan.n // ACROSS}; ++j)")
-        if shared:
-            write(f"uint32 b_words[{shared.vector_bytes // 4}];")
-            at = shared.words(self._at, "step", "j", self._turns, printer)
-            write(f"{self._words.function('load_words')}<{shared.vector_bytes}>(b_words, {at});")
         write(f"uint32 b_part[{len(parts)}][2];")
-        apart = any(a.field for _, a, _ in parts)
-        for n, (more, _, b) in enumerate(parts):
-            words, at = "b_words", str(more * STEP * b.digits // 2)
-            if not shared:
-                words = self._words.name(b.load.dst.name, "words", printer)
-                at = f"(j * {k_b} + step * {STEP * b.digits}) / {4 // b.size}"
+        apart = any(a.field for a, _ in parts)
+        for n, (_, b) in enumerate(parts):
+            words = self._words.name(b.load.dst.name, "words", printer)
+            at = f"(j * {k_b} + step * {STEP * b.digits}) / {4 // b.size}"
             for number, pair in enumerate(self._pairs(b, words, at, pairs, apart)):
                 write(f"b_part[{n}][{number}] = {pair};")
         write(UNROLL)
@@ -376,8 +356,3 @@ class RegisterDots:
 def _ahead(loop: For) -> int:
     """Iterations whose loads are issued ahead."""
     return max(0, min(loop.pipeline_stages, loop.extent) - 1)
-
-
-def _step(steps: int, more: int) -> str:
-    """The number of a step of which each iteration has several."""
-    return "step" if steps == 1 else f"(step * {steps} + {more})"
