@@ -163,7 +163,7 @@ def test_the_readme_is_short_and_holds_the_commands_that_continuous_integration_
     lines = README.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 200
     assert "pip install -e . && autosched demo" in lines
-    assert 'pip install -e ".[test]" && pytest -n 3 --dist loadfile' in lines
+    assert 'pip install -e ".[test]" && pytest -n 2 --dist loadfile' in lines
 
 
 def test_every_figure_of_the_readme_stands_in_the_tables_of_performance_or_search() -> None:
