@@ -11,7 +11,7 @@ memory that few bits save. (PyTorch's own products of dequantised weights store 
 
 from __future__ import annotations
 
-from search_spaces.anchors import contraction as anchor
+from search_spaces.anchors import contraction, segmented_contraction
 from search_spaces.anchors.contractions.copied_contraction import of_copies
 from search_spaces.anchors.contractions.stored_operands import with_stored_operands
 from search_spaces.devices.target import Target
@@ -26,7 +26,6 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     """The sketch of the contraction of stored operands, on a GPU."""
     if target.kind != "gpu":
         raise UnmatchedError("a CPU copies operands in boxes and panels")
-    if segmented(workload):
-        raise UnmatchedError("data cuts its rows into segments, and tiles of one each read its matrix once")
     changed, copies = with_stored_operands(workload)
+    anchor = segmented_contraction if segmented(workload) else contraction
     return of_copies("stored_contraction", workload, copies, anchor.derive(changed, target, offers))

@@ -26,10 +26,11 @@ from search_spaces.schedules.knobs import padded
 from search_spaces.structure.contraction import Contraction, accumulator_dtype, contraction_as_named
 from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.structure.operand_types import is_computed
+from search_spaces.structure.segmented import segmented
 from search_spaces.structure.stages import with_inputs_named
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression, LookUp, mul
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, LookUp, mul
 from search_spaces.workloads.expressions.walking import accesses, distinct, distinct_accesses, rewritten, variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.strides import dense_strides
@@ -86,7 +87,7 @@ class StoredOperand:
 
     def _sharing(self, dimensions: Iterable[Sequence[Axis]]) -> Axis | None:
         """The innermost axis of one of these dimensions along which every element that is read stays the same."""
-        moving = {x for a in accesses(self.operand) for x in variables(a)}
+        moving = {x for e in distinct(self.operand) if isinstance(e, Access | LookUp) for x in variables(e)}
         inner = (axes[-1] for axes in dimensions if len(axes) > 1)
         return next((x for x in inner if x.name not in moving and padded(x.extent) == x.extent), None)
 
@@ -141,13 +142,15 @@ def with_stored_operands(workload: Workload) -> tuple[Workload, tuple[StoredOper
     Raises:
         UnmatchedError: no operand is computed by several tiles, or those that are take too much memory.
     """
-    form = contraction_as_named(workload)
+    of = segmented(workload)
+    form = contraction_as_named(of.form.workload if of else workload)
     if form is None:
         raise UnmatchedError("its sums are no products of rows and columns over common axes")
     if form.is_scaled or form.workload.precision == "fast":
         raise UnmatchedError("scales are factors of parts of its sums, or operands are 8-bit floats")
     names = Names({t.name for t in form.workload.inputs} | {s.name for s in form.workload.stages})
-    operands = {e: _layout(form, e) for e in _computed_often(form)}
+    often = (e for e in _computed_often(form) if not of or isinstance(e, Gather))
+    operands = {e: _layout(form, e) for e in often}
     if not operands:
         raise UnmatchedError(
             "none of its operands is computed by several tiles, of tensors with about as many elements"
@@ -156,7 +159,7 @@ def with_stored_operands(workload: Workload) -> tuple[Workload, tuple[StoredOper
         e: _made(form, axes, names.fresh(f"{_largest(form, e).tensor.name}_stored")) for e, axes in operands.items()
     }
     reads = {e: Access(made[e].name, tuple(axis_index(x.name) for x in axes)) for e, axes in operands.items()}
-    changed = _respelled(_changed(form, reads, tuple(made.values())))
+    changed = _respelled((_read if of else _changed)(workload if of else form, reads, tuple(made.values())))
     spelled = {t.name: t for t in changed.inputs}
     read = {a.tensor for e in operands for a in accesses(e)}
     if other := next((t.name for t in form.workload.inputs if t.name in read and spelled.get(t.name, t) != t), None):
@@ -174,14 +177,23 @@ def _computed_often(form: Contraction) -> Iterator[Expression]:
 def _is_compact(form: Contraction, operand: Expression) -> bool:
     """True if an operand has few elements for each of its largest tensor, and none is of several, as of taps."""
     if any(isinstance(part, LookUp) for part in distinct(operand)) or not accesses(operand):
-        return False
+        return _is_looked_up(form, operand)
     largest = _largest(form, operand)
     own, every = (math.prod(form.extents[x] for x in variables(e)) for e in (largest.access, operand))
     return own <= largest.tensor.elements and 1 < every <= _MOST_OF_ONE * own
 
 
+def _is_looked_up(form: Contraction, operand: Expression) -> bool:
+    """True for elements of a tensor at places that are data, and others for other rows, columns or steps of a tile."""
+    tiled = {form.m.name, form.n.name, form.k.name}
+    return isinstance(operand, Gather) and any(not tiled.isdisjoint(variables(e)) for e in operand.looked_up)
+
+
 def _largest(form: Contraction, operand: Expression) -> OperandMap:
-    """The map of the largest tensor that an operand reads."""
+    """The map of the largest tensor that an operand reads; of one that is looked up, as far as it is affine."""
+    if isinstance(operand, Gather):
+        index = (i if isinstance(i, Affine) else Affine() for i in operand.index)
+        return form.map_of(Access(operand.tensor, tuple(index)))
     return max(map(form.map_of, distinct_accesses(operand)), key=lambda x: x.tensor.elements)
 
 
@@ -209,6 +221,18 @@ def _made(form: Contraction, axes: tuple[Axis, ...], name: str) -> Tensor:
     return Tensor(name, shape, form.dtype, (*rows[:-1], *dense_strides(shape[first:])))
 
 
+def _read(workload: Workload, reads: Mapping[Expression, Access], made: tuple[Tensor, ...]) -> Workload:
+    """The workload with these reads instead of elements that are looked up."""
+    stages = tuple(replace(s, expression=rewritten(s.expression, reads.get)) for s in workload.stages)
+    return _of_read_inputs(replace(workload, inputs=(*workload.inputs, *made), stages=stages, arguments=()))
+
+
+def _of_read_inputs(workload: Workload) -> Workload:
+    """The workload without inputs that no stage reads."""
+    read = {e.tensor for s in workload.stages for e in distinct(s.expression) if isinstance(e, Access | LookUp)}
+    return replace(workload, inputs=tuple(t for t in workload.inputs if t.name in read))
+
+
 def _changed(form: Contraction, reads: Mapping[Expression, Access], made: tuple[Tensor, ...]) -> Workload:
     """The workload with these reads as operands: sums of products, and what follows them."""
     workload = form.workload
@@ -232,9 +256,8 @@ def _changed(form: Contraction, reads: Mapping[Expression, Access], made: tuple[
         for name, e in results.items()
         if called.get(name) != name
     ]
-    read = {e.tensor for s in (*sums, *rest) for e in distinct(s.expression) if isinstance(e, Access | LookUp)}
-    inputs = tuple(t for t in (*workload.inputs, *made) if t.name in read)
-    return replace(workload, inputs=inputs, stages=(*sums, *rest), arguments=())
+    inputs = (*workload.inputs, *made)
+    return _of_read_inputs(replace(workload, inputs=inputs, stages=(*sums, *rest), arguments=()))
 
 
 def _respelled(workload: Workload) -> Workload:
