@@ -1,8 +1,9 @@
-"""Computed operands, stored by a kernel before the contraction: each element is computed once, not in every tile.
+"""Operands that are computed or looked up, stored by a kernel before the contraction: once, not by every tile.
 
 Before:  grid m.0, n.0: for k.0: b = f(q[n, k], s[n]); acc += dot(x[m, k], b)
 After:   grid n.0, k.0: b_stored[n, k] = f(q[n, k], s[n])      in the type that dots multiply, at every call
          the contraction of x and b_stored
+So are rows at places that are data, x[token[m], k], also of products of segments.
 
 Ansor's rule "cache stage" (Zheng et al., 2020, table 1) for what is computed. It costs the operand's bytes twice over,
 and as much memory; for that the product is one of tensors, with descriptors, roles of warps and clusters.
@@ -24,6 +25,7 @@ from search_spaces.programs.tile_program import Buffer, Kernel, Launch
 from search_spaces.programs.tiles import Flat, Slice, Tile
 from search_spaces.schedules.knobs import padded
 from search_spaces.structure.contraction import Contraction, accumulator_dtype, contraction_as_named
+from search_spaces.structure.looked_up import with_looked_up_tiles
 from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.structure.operand_types import is_computed
 from search_spaces.structure.segmented import segmented
@@ -149,18 +151,21 @@ def with_stored_operands(workload: Workload) -> tuple[Workload, tuple[StoredOper
     if form.is_scaled or form.workload.precision == "fast":
         raise UnmatchedError("scales are factors of parts of its sums, or operands are 8-bit floats")
     names = Names({t.name for t in form.workload.inputs} | {s.name for s in form.workload.stages})
-    often = (e for e in _computed_often(form) if not of or isinstance(e, Gather))
-    operands = {e: _layout(form, e) for e in often}
+    # What is computed of the entry of a table is another matrix for each segment.
+    operands = {e: _layout(form, e) for e in _computed_often(form) if not of or isinstance(e, Gather)}
     if not operands:
         raise UnmatchedError(
-            "none of its operands is computed by several tiles, of tensors with about as many elements"
+            "none of its operands is looked up, or computed by several tiles, of tensors with about as many elements"
         )
     made = {
         e: _made(form, axes, names.fresh(f"{_largest(form, e).tensor.name}_stored")) for e, axes in operands.items()
     }
     reads = {e: Access(made[e].name, tuple(axis_index(x.name) for x in axes)) for e, axes in operands.items()}
-    changed = _respelled((_read if of else _changed)(workload if of else form, reads, tuple(made.values())))
+    stages = _read_instead(workload, reads) if of else _with_operands(form, reads, made.values())
+    changed = _respelled(_of_stages(workload if of else form.workload, stages, made.values()))
     spelled = {t.name: t for t in changed.inputs}
+    if not {t.name for t in made.values()} <= spelled.keys():
+        raise UnmatchedError("the products of its segments read operands at other axes")
     read = {a.tensor for e in operands for a in accesses(e)}
     if other := next((t.name for t in form.workload.inputs if t.name in read and spelled.get(t.name, t) != t), None):
         raise UnmatchedError(f"{other} has other dimensions where it is no operand")
@@ -184,9 +189,9 @@ def _is_compact(form: Contraction, operand: Expression) -> bool:
 
 
 def _is_looked_up(form: Contraction, operand: Expression) -> bool:
-    """True for elements of a tensor at places that are data, and others for other rows, columns or steps of a tile."""
-    tiled = {form.m.name, form.n.name, form.k.name}
-    return isinstance(operand, Gather) and any(not tiled.isdisjoint(variables(e)) for e in operand.looked_up)
+    """True for elements of a tensor at places that are data, unless these are places of whole tiles."""
+    in_parts = (e for side in with_looked_up_tiles(form).operands for e in side)
+    return isinstance(operand, Gather) and operand in in_parts
 
 
 def _largest(form: Contraction, operand: Expression) -> OperandMap:
@@ -221,20 +226,20 @@ def _made(form: Contraction, axes: tuple[Axis, ...], name: str) -> Tensor:
     return Tensor(name, shape, form.dtype, (*rows[:-1], *dense_strides(shape[first:])))
 
 
-def _read(workload: Workload, reads: Mapping[Expression, Access], made: tuple[Tensor, ...]) -> Workload:
-    """The workload with these reads instead of elements that are looked up."""
-    stages = tuple(replace(s, expression=rewritten(s.expression, reads.get)) for s in workload.stages)
-    return _of_read_inputs(replace(workload, inputs=(*workload.inputs, *made), stages=stages, arguments=()))
+def _of_stages(workload: Workload, stages: Sequence[Stage], made: Iterable[Tensor]) -> Workload:
+    """The workload of these stages, with the inputs that they read."""
+    read = {e.tensor for s in stages for e in distinct(s.expression) if isinstance(e, Access | LookUp)}
+    inputs = tuple(t for t in (*workload.inputs, *made) if t.name in read)
+    return replace(workload, inputs=inputs, stages=tuple(stages), arguments=())
 
 
-def _of_read_inputs(workload: Workload) -> Workload:
-    """The workload without inputs that no stage reads."""
-    read = {e.tensor for s in workload.stages for e in distinct(s.expression) if isinstance(e, Access | LookUp)}
-    return replace(workload, inputs=tuple(t for t in workload.inputs if t.name in read))
+def _read_instead(workload: Workload, reads: Mapping[Expression, Access]) -> list[Stage]:
+    """The stages with these reads for what is looked up."""
+    return [replace(s, expression=rewritten(s.expression, reads.get)) for s in workload.stages]
 
 
-def _changed(form: Contraction, reads: Mapping[Expression, Access], made: tuple[Tensor, ...]) -> Workload:
-    """The workload with these reads as operands: sums of products, and what follows them."""
+def _with_operands(form: Contraction, reads: Mapping[Expression, Access], made: Iterable[Tensor]) -> list[Stage]:
+    """The stages with these reads as operands: sums of products, and what follows them."""
     workload = form.workload
     stages = {s.name: s for s in workload.stages}
     names = Names({*stages, *(t.name for t in (*workload.inputs, *made))})
@@ -256,8 +261,7 @@ def _changed(form: Contraction, reads: Mapping[Expression, Access], made: tuple[
         for name, e in results.items()
         if called.get(name) != name
     ]
-    inputs = (*workload.inputs, *made)
-    return _of_read_inputs(replace(workload, inputs=inputs, stages=(*sums, *rest), arguments=()))
+    return [*sums, *rest]
 
 
 def _respelled(workload: Workload) -> Workload:
