@@ -56,17 +56,19 @@ def pieces_of(workload: Workload, inputs: Sequence[torch.Tensor], evaluate: Eval
     if largest.points <= _LARGEST:
         return None
     allowed = [*_axes(workload)]
-    for axis in allowed:
-        if runs := runs_of_segments(workload, axis, inputs):
-            cut = (of_one_segment(_part(workload, axis, r.first, r.count), axis, r) for r in runs)
-            return _pieces(workload, axis, cut, inputs)
     # A piece of a condition leaves out more of all other axes.
     cut_first = [x for x in allowed if x in largest.condition] or [x for x in allowed if x in largest.axes]
     axis = max(cut_first, key=lambda x: x.extent, default=Axis("", 1))
-    if axis.extent == 1:
-        return None
     size = max(1, int(axis.extent / _count(workload)))
     firsts = range(0, axis.extent, size)
+    for cut_axis in allowed:
+        runs = runs_of_segments(workload, cut_axis, inputs)
+        # Many short segments with small entries are fewer pieces of several each.
+        if runs and (len(runs) <= len(firsts) or axis.extent == 1):
+            cut = (of_one_segment(_part(workload, cut_axis, r.first, r.count), cut_axis, r) for r in runs)
+            return _pieces(workload, cut_axis, cut, inputs)
+    if axis.extent == 1:
+        return None
     parts = (_part(workload, axis, first, min(size, axis.extent - first)) for first in firsts)
     return _pieces(workload, axis, (_within_ranges(part, inputs, evaluate) for part in parts), inputs)
 
