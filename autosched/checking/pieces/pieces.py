@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from autosched.checking.pieces.masked import at_positions_left
 from autosched.checking.pieces.ranges import (
     Evaluate,
     condition_of,
@@ -175,6 +176,12 @@ def _part(workload: Workload, axis: Axis, first: int, count: int) -> Workload:
 
 def _within_ranges(part: Workload, inputs: Sequence[torch.Tensor], evaluate: Evaluate) -> Workload:
     """The same with only those positions of reduced axes at which conditions hold."""
+    for axis in dict.fromkeys(x for s in part.stages if s.reduction for x in s.reduction.axes):
+        named = {s.name: s for s in part.stages}
+        if all(
+            _follows(s, axis, named) and (axis not in s.axes or s.name not in part.output_names) for s in part.stages
+        ):
+            part = at_positions_left(part, axis, inputs, evaluate)
     stages = []
     for stage in part.stages:
         if cut_of(stage) is not None:
