@@ -1,4 +1,4 @@
-"""Contractions of computed operands that are stored first, where many tiles would compute each element again.
+"""Contractions of operands that are stored first, where many tiles would compute or look up each element again.
 
 Before:  for m, n: out[m, n] = sum over k of x[m, k] * f(q[n, k], s[n])     2048 rows: 8 to 16 tiles compute f
 After:   for n, k: b[n, k] = f(q[n, k], s[n])                               a kernel of its own, at every call
@@ -6,7 +6,8 @@ After:   for n, k: b[n, k] = f(q[n, k], s[n])                               a ke
 
 Weights in few bits, scaled by groups, become a product of two tensors in 16 bits. The workspace has as many elements as
 the operand, in the type that dots multiply. Of constants, too, it is made at every call: to keep it would take the
-memory that few bits save. (PyTorch's own products of dequantised weights store them as well.)
+memory that few bits save. (PyTorch's own products of dequantised weights store them as well.) Rows that are looked up
+have no descriptors; stored in the order of their segments they have, and products of these have producers.
 """
 
 from __future__ import annotations

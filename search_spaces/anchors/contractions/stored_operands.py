@@ -173,16 +173,17 @@ def with_stored_operands(workload: Workload) -> tuple[Workload, tuple[StoredOper
 
 
 def _computed_often(form: Contraction) -> Iterator[Expression]:
-    """The computed operands that several of the longest tiles of the other side read, of few elements."""
+    """Operands that several of the longest tiles of the other side look up, or compute of few elements."""
     for side, others in zip(form.operands, (form.columns, form.rows), strict=True):
         if math.prod(x.extent for x in others) > TILES[-1]:
-            yield from (e for e in side if is_computed(e) and _is_compact(form, e))
+            computed = filter(is_computed, side)
+            yield from (e for e in computed if _is_compact(form, e) or _is_looked_up(form, e))
 
 
 def _is_compact(form: Contraction, operand: Expression) -> bool:
     """True if an operand has few elements for each of its largest tensor, and none is of several, as of taps."""
     if any(isinstance(part, LookUp) for part in distinct(operand)) or not accesses(operand):
-        return _is_looked_up(form, operand)
+        return False
     largest = _largest(form, operand)
     own, every = (math.prod(form.extents[x] for x in variables(e)) for e in (largest.access, operand))
     return own <= largest.tensor.elements and 1 < every <= _MOST_OF_ONE * own
