@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from autosched.backends.cuda.dots import functions as fn
 from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.hopper import instructions
+from autosched.backends.cuda.hopper.byte_rows import ByteRows, ByteWords
 from autosched.backends.cuda.hopper.group_tiles import group_layout
 from autosched.backends.cuda.hopper.ring import RingPlan
 from autosched.backends.cuda.language.index import scaled, sum_of
@@ -30,11 +32,13 @@ from autosched.backends.gpu.roles import refuse
 from autosched.backends.gpu.warps import GROUP_ROWS
 from search_spaces.programs.roles.halves import HALF
 from search_spaces.programs.roles.products import ProductRoles
-from search_spaces.programs.statements import Dot, Load
+from search_spaces.programs.statements import Dot, Load, Statement, produced
 from search_spaces.programs.tiles import Tile
 
 # Positions along k of an instruction, and threads that share a row of these.
 _STEP, _ACROSS = 16, 4
+# Rows for each of a thread's.
+_RUN = 32
 
 
 def layouts(roles: ProductRoles) -> Mapping[str, Layout]:
@@ -69,8 +73,27 @@ class ComputedRows:
     printer: KernelPrinter
     functions: Functions
 
+    @cached_property
+    def _bytes(self) -> Mapping[str, ByteRows]:
+        """The computed rows that are fields of bytes, by name."""
+        share, row = self.roles.share, self.roles.dot.dst.axes[0]
+        body = (*self.roles.rows_read, *share.before, *share.making)
+        found = ((t.name, ByteRows.of(body, t, row)) for t in self.roles.computed)
+        return {name: rows for name, rows in found if rows}
+
+    @cached_property
+    def _replaced(self) -> frozenset[str]:
+        making = self.roles.share.making
+        return frozenset(x for rows in self._bytes.values() for x in rows.replaced(making))
+
+    def replaces(self, s: Statement) -> bool:
+        """True if words take the place of what a statement computes."""
+        return any(t.name in self._replaced for t in produced(s))
+
     def fetch(self, load: Load) -> None:
-        """Read a group's rows of a slot into registers."""
+        """Read a group's rows of a slot into registers, unless their words are read there."""
+        if load.dst.name in self._replaced:
+            return
         roles, operand = self.roles, self.ring.operands[load.dst.name]
         tile = operand.operand.tile
         held = self.printer.tiles.declare(roles.fetched(load))
@@ -78,22 +101,35 @@ class ComputedRows:
         sizes = (roles.rows, tile.row, vector(held.layout[k]), held.apart(row), held.apart(k))
         types = ", ".join(map(str, (memory_type(load.dst.dtype), *sizes)))
         name = self.functions.use("read_part", instructions.READ_PART)
-        share = roles.rows * tile.row_bytes if roles.shares_tile else 0
-        for piece in range(tile.pieces):
-            place = operand.place + piece * tile.piece_bytes
-            at = sum_of("shared + (here - shared_at)", str(place), scaled(HALF, share) if share else "0")
+        for piece, at in enumerate(self._pieces(load)):
             to = sum_of(held.name, str(piece * tile.row // _ACROSS * held.apart(k)))
             self.printer.block.write(call(f"{name}<{types}>", to, at, "warp", "lane") + ";")
 
+    def _pieces(self, load: Load) -> Iterator[str]:
+        """Where a group's rows of each piece of the slot's tile begin."""
+        roles, operand = self.roles, self.ring.operands[load.dst.name]
+        tile = operand.operand.tile
+        share = roles.rows * tile.row_bytes if roles.shares_tile else 0
+        for piece in range(tile.pieces):
+            place = str(operand.place + piece * tile.piece_bytes)
+            yield sum_of("shared + (here - shared_at)", place, scaled(HALF, share) if share else "0")
+
     def keep(self, dots: tuple[Dot, ...]) -> None:
         """Put computed rows into the words that instructions read."""
-        name = self.functions.use(*fn.pack(self.roles.whole.multiplied, self.printer.features))
+        row, k = self.roles.dot.dst.axes[0], self.roles.dot.axis
         for tile in self._of(dots):
-            held, words = self.printer.tiles[tile.name], self.words(tile.name)
-            if held.apart(self.roles.dot.axis) != 1:
-                refuse(self.roles.kernel, f"{tile} does not run along {self.roles.dot.axis}; expected that")
-            count = held.elements // 2
+            words, count = self.words(tile.name), tile.elements // (2 * self.roles.units.threads)
             self.printer.block.write(f"uint32 {words}[{count}];")
+            if found := self._bytes.get(tile.name):
+                load = found.fields[0].load
+                row_bytes = self.ring.operands[load.dst.name].operand.tile.row_bytes
+                made = ByteWords(found, self.printer, self.functions)
+                made.write(words, row, tile.extent(row) // _RUN, row_bytes, [*self._pieces(load)])
+                continue
+            held = self.printer.tiles[tile.name]
+            if held.apart(k) != 1:
+                refuse(self.roles.kernel, f"{tile} does not run along {k}; expected that")
+            name = self.functions.use(*fn.pack(self.roles.whole.multiplied, self.printer.features))
             line = f"{words}[i] = {call(name, f'{held.name}[2 * i]', f'{held.name}[2 * i + 1]')};"
             self.printer.block.write(f"{UNROLL}\nfor (int i = 0; i < {count}; ++i) {line}")
 
@@ -109,7 +145,8 @@ class ComputedRows:
 
     def operand(self, tile: str, step: int, row: int) -> list[str]:
         """The four words of an instruction's rows: two rows of either half of its positions along k."""
-        depth = self.printer.tiles[tile].counts[self.roles.dot.axis] // 2
+        computed = next(t for t in self.roles.computed if t.name == tile)
+        depth = computed.extent(self.roles.dot.axis) // (2 * _ACROSS)
         first, pairs = row // GROUP_ROWS * 2, step * _STEP // (2 * _ACROSS)
         return [f"{self.words(tile)}[{(first + n % 2) * depth + pairs + n // 2}]" for n in range(4)]
 

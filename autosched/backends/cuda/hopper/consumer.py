@@ -82,7 +82,8 @@ class Consumer:
     def _write(self, body: Sequence[RoleStatement]) -> None:
         for computes, run in itertools.groupby(body, lambda s: isinstance(s, Load | Map | Interleave)):
             if computes:
-                self.printer.body([s for s in run if isinstance(s, Load | Map | Interleave)])
+                own = (s for s in run if isinstance(s, Load | Map | Interleave))
+                self.printer.body([s for s in own if not self.rows.replaces(s)])
             else:
                 self._print(run)
         self.loops.end(body)
