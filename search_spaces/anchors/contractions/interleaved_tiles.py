@@ -60,8 +60,14 @@ def with_neighbours_joined(form: Contraction) -> Tensor:
     axis, tensor = together_axis(form.reduced, form.k), form.map_of(operand).tensor
     assert axis is not None
     at = [i.axis for i in operand.index].index(axis.name)
-    sizes = [size * axis.extent if i.axis == form.k.name else size for i, size in zip(operand.index, tensor.shape, strict=True)]
-    strides = [form.map_of(operand).between(axis.name) if i.axis == form.k.name else s for i, s in zip(operand.index, tensor.effective_strides, strict=True)]
+    sizes = [
+        size * axis.extent if i.axis == form.k.name else size
+        for i, size in zip(operand.index, tensor.shape, strict=True)
+    ]
+    strides = [
+        form.map_of(operand).between(axis.name) if i.axis == form.k.name else s
+        for i, s in zip(operand.index, tensor.effective_strides, strict=True)
+    ]
     return replace(tensor, shape=(*sizes[:at], *sizes[at + 1 :]), strides=(*strides[:at], *strides[at + 1 :]))
 
 
@@ -79,7 +85,9 @@ def interleaved(
     parts = [at(operands.of_side(side), x) for x in places_of(tiles, place)]
     whole = at(operands.of_side(1 - side), _whole(tiles, place))
     body = [s for part in (*parts, whole) for s in part.body]
-    made = {e: _in_turn([part.tiles[side][e] for part in parts], form.k.name, names, body) for e in operands.sides[side]}
+    made = {
+        e: _in_turn([part.tiles[side][e] for part in parts], form.k.name, names, body) for e in operands.sides[side]
+    }
     rows, columns = (made, whole.tiles[1]) if side == 0 else (whole.tiles[0], made)
     before = tuple(s for part in (*parts, whole) for s in part.before)
     return replace(whole, tiles=(rows, columns), before=before, body=tuple(body))

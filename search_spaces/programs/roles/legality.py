@@ -76,7 +76,9 @@ def _check_computed(roles: ProductRoles, limits: RoleLimits) -> None:
     if not limits.computes:
         refuse(kernel, "its dots multiply what is computed; expected what is loaded")
     if roles.partial:
-        refuse(kernel, "sums of an iteration are added up behind its dots, whose rows are computed; expected one of both")
+        refuse(
+            kernel, "sums of an iteration are added up behind its dots, whose rows are computed; expected one of both"
+        )
     if any(b not in {s.dst.name for s in roles.columns_read} for _, b in map(roles.sides, roles.dots)):
         refuse(kernel, "columns of its dots are computed; expected rows, which groups have in registers")
     if dtype(roles.whole.multiplied).bytes != _OPERAND_BYTES:

@@ -9,7 +9,7 @@ After:   ring operands: slots of a, b and b2
            for k.0: await operands; issue the dots; settle those of the last iteration; release its slot; advance
            settle; release; epilogue, which reads what the producer copied into a ring of its own
          with dots that are scaled: for k.0: load scales; await operands; issue; settle; release; acc += scaled; advance
-         with rows that are computed: for k.0: await operands; fetch a; a = f(a); keep a; issue; settle; release; advance
+         with rows that are computed: for k.0: await operands; fetch a; a = f(a); settle; release; keep a; issue; advance
 
     cooperative    groups have equal parts of the rows of every tile
     ping-pong      two groups compute alternate tiles, and issue their main loops alternately
@@ -213,18 +213,17 @@ class ProductRoles:
 
     @property
     def _computed(self) -> list[RoleStatement]:
-        """Rows are computed in registers, from what the slot has of them.
+        """Rows are computed in registers, from what the slot has of them, while the dots of the last iteration run.
 
-        Other groups' dots run meanwhile. What else they are computed from is loaded while the slot is awaited.
+        What else they are computed from is loaded while the slot is awaited.
         """
         ring, dots, making = self.operands, self.dots, self.share.making
-        loaded = tuple(s for s in making if isinstance(s, Load))
+        loaded = [s for s in making if isinstance(s, Load)]
         fetched = (Await(ring), *(Fetch(ring, load) for load in self.rows_read))
-        made = (s for s in making if s not in loaded)
-        return [
-            Steps(self.loop, (*loaded, *fetched, *made, Keep(dots), Issue(dots), Settle(dots), Release(ring), Advance(STEP))),
-            *self._hand_over,
-        ]
+        made = [s for s in making if s not in loaded]
+        done = (Settle(dots), Release(ring, -1, "behind the first"))
+        step = (*loaded, *fetched, *made, *done, Keep(dots), Issue(dots), Advance(STEP))
+        return [Steps(self.loop, step), *self._hand_over, Settle(dots), Release(ring, -1, "had any")]
 
     @property
     def _promoted(self) -> list[RoleStatement]:

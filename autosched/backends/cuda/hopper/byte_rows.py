@@ -1,6 +1,6 @@
 """Rows of dots that are fields of bytes, scaled or not: pairs of floats by their bits (`dots.byte_pairs`).
 
-    const uint4 bytes = read_chunk<64>(…, r, c, warp, lane);        16 bytes of a row: every lane of four has all of them
+    const uint4 bytes = read_chunk<64>(…, r, c, warp, lane);        16 bytes of a row, in each of four lanes
     x = __byte_perm(bytes.x, bytes.y, chosen);                      the two bytes of this lane, in the halves of a word
     in1_words[…] = scaled_bfloat16(signed_bfloat16(x), scale[r]);   their numbers, times what is the same along k
 
@@ -118,7 +118,9 @@ def _are_alike(fields: Sequence[FieldOperand]) -> bool:
     first, *others = fields
     if len(others) > 1 or (others and first.field is None):
         return False
-    return all(replace(x, field=x.field and first.field and replace(x.field, first=first.field.first)) == first for x in others)
+    return all(
+        replace(x, field=x.field and first.field and replace(x.field, first=first.field.first)) == first for x in others
+    )
 
 
 @dataclass(frozen=True)
@@ -136,16 +138,14 @@ class ByteWords:
         assert size == 1, f"{first.load.dst} has no bytes"
         lane = "lane % 4 * 0x0101 + 0x0400" if others else f"lane % 4 * {_chosen(first)}"
         chunks, each = row_bytes // _CHUNK, _CHUNK // _WORD if others else _CHUNK // (2 * _WORD)
-        name = self.functions.use("read_chunk", _READ_CHUNK)
+        total, name = each * chunks * len(pieces), self.functions.use("read_chunk", _READ_CHUNK)
         open_braces(block, "")
         block.write(f"const uint32 chosen = {lane};")
         block.write(UNROLL)
         open_braces(block, f"for (int row = 0; row < {count}; ++row)")
         if self.found.scale:
             pack = self.functions.use(*fn.pack(self.found.rows.dtype, self.printer.features))
-            number = self._number(self.found.scale, row)
-            block.write(f"const uint32 scale = {pack}({number}, {number});")
-        total = each * chunks * len(pieces)
+            block.write(f"const uint32 scale = {pack}({', '.join([self._number(self.found.scale, row)] * 2)});")
         for n, piece in enumerate(pieces):
             block.write(UNROLL)
             open_braces(block, f"for (int chunk = 0; chunk < {chunks}; ++chunk)")

@@ -82,8 +82,9 @@ class Consumer:
     def _write(self, body: Sequence[RoleStatement]) -> None:
         for computes, run in itertools.groupby(body, lambda s: isinstance(s, Load | Map | Interleave)):
             if computes:
-                own = (s for s in run if isinstance(s, Load | Map | Interleave))
+                own = [s for s in run if isinstance(s, Load | Map | Interleave)]
                 self.printer.body([s for s in own if not self.rows.replaces(s)])
+                self.rows.convert(own)
             else:
                 self._print(run)
         self.loops.end(body)
@@ -99,6 +100,7 @@ class Consumer:
                     # Dots that run during the wait for the next operands release the previous slot.
                     if any(isinstance(x, Release) and x.ahead < 0 for x in inner):
                         self.block.write("int last = slot;")
+                    self.rows.declare()
                     self.loops.open_steps()
                     self._write(inner)
                     self.block.close()

@@ -190,7 +190,11 @@ class _Starts:
         """Ranges of the positions that im2col descriptors read, and one loop over all taps and channels."""
         ranged = {x for x in self.windows if x in several}
         moved = {knob for x in ranged for knob in MOVED[x] if "im2col" not in self.knobs[knob].values}
-        pointed = [x for x in moved if not all(moves_one_dimension(self.form, self.form.classes[c][0], x) for c in ranged if x in MOVED[c])]
+        pointed = [
+            x
+            for x in moved
+            if not all(moves_one_dimension(self.form, self.form.classes[c][0], x) for c in ranged if x in MOVED[c])
+        ]
         fused = {"k_axes": FUSED} if "k" in several else {}
         return {**fused, **{f"{x}_axes": RANGE for x in ranged}} | {x: by_pointers(self.knobs[x]) for x in pointed}
 
