@@ -76,7 +76,7 @@ class ClassTiles:
 
     @property
     def together(self) -> Axis | None:
-        """The axis at all of whose positions an iteration has boxes: one after the other, in turn, or each for itself."""
+        """The axis at all of whose positions an iteration has boxes: joined, in turn, or each for itself."""
         return together_axis(self.axes, self.tiled) if self.kind in (JOINED, UNROLLED, INTERLEAVED) else None
 
     @property

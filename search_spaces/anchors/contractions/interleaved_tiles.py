@@ -35,7 +35,7 @@ _VALUES = 2
 
 
 def computed_side(form: Contraction) -> int | None:
-    """The side, rows or columns, all of whose operands are computed while the other's are as stored; None if neither."""
+    """The side, rows or columns, whose operands are all computed while the other's are as stored; or None."""
     computed = [[is_computed(e) for e in side] for side in form.operands]
     sides = [n for n, each in enumerate(computed) if all(each)]
     return sides[0] if len(sides) == 1 and not any(computed[1 - sides[0]]) else None

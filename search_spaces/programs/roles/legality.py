@@ -56,7 +56,8 @@ def _check_operands(roles: ProductRoles, limits: RoleLimits) -> None:
     kernel, dot, operand = roles.kernel, roles.dot, roles.whole.multiplied
     if roles.share.making:
         _check_computed(roles, limits)
-    for tile in (*roles.computed, *(load.dst for load in roles.loads if load.dst.name in roles.multiplied)):
+    multiplied = {x for d in roles.dots for x in (d.a, d.b)}
+    for tile in (*roles.computed, *(load.dst for load in roles.loads if load.dst.name in multiplied)):
         if operand != tile.dtype:
             refuse(kernel, f"operands are {operand} and {tile.dtype}; expected equal types")
     for loads in itertools.product(roles.rows_read, roles.columns_read):

@@ -48,7 +48,7 @@ class ProductParts:
     `counting`: the statements that count the live tiles; `placing`: those that place one. `sums`: the accumulators of
     a tile, which start from 0. With a `promotion` the dots of an iteration have accumulators of their own, which start
     from 0 and are added to `sums` by it; it reads what `scaling` computes. Without one, the dots add to `sums`.
-    `making`: the statements that compute operands of the dots from `operands`, and the loads by pointers that they read.
+    `making`: the statements that compute operands of the dots from `operands`, and the loads that these read.
     """
 
     counting: tuple[Statement, ...]

@@ -9,7 +9,7 @@ After:   ring operands: slots of a, b and b2
            for k.0: await operands; issue the dots; settle those of the last iteration; release its slot; advance
            settle; release; epilogue, which reads what the producer copied into a ring of its own
          with dots that are scaled: for k.0: load scales; await operands; issue; settle; release; acc += scaled; advance
-         with rows that are computed: for k.0: await operands; fetch a; a = f(a); settle; release; keep a; issue; advance
+         with computed rows: for k.0: await operands; fetch a; a = f(a); settle; release; keep a; issue; advance
 
     cooperative    groups have equal parts of the rows of every tile
     ping-pong      two groups compute alternate tiles, and issue their main loops alternately
@@ -219,11 +219,11 @@ class ProductRoles:
         """
         ring, dots, making = self.operands, self.dots, self.share.making
         loaded = [s for s in making if isinstance(s, Load)]
-        fetched = (Await(ring), *(Fetch(ring, load) for load in self.rows_read))
+        fetched = [Await(ring), *(Fetch(ring, load) for load in self.rows_read)]
         made = [s for s in making if s not in loaded]
         done = (Settle(dots), Release(ring, -1, "behind the first"))
-        step = (*loaded, *fetched, *made, *done, Keep(dots), Issue(dots), Advance(STEP))
-        return [Steps(self.loop, step), *self._hand_over, Settle(dots), Release(ring, -1, "had any")]
+        step: list[RoleStatement] = [*loaded, *fetched, *made, *done, Keep(dots), Issue(dots), Advance(STEP)]
+        return [Steps(self.loop, tuple(step)), *self._hand_over, Settle(dots), Release(ring, -1, "had any")]
 
     @property
     def _promoted(self) -> list[RoleStatement]:
@@ -292,11 +292,6 @@ class ProductRoles:
         """The tiles of rows and columns of a dot, in this order."""
         columns = {load.dst.name for load in self.columns_read}
         return (dot.a, dot.b) if dot.b in columns else (dot.b, dot.a)
-
-    @property
-    def multiplied(self) -> frozenset[str]:
-        """The tiles that dots multiply."""
-        return frozenset(x for d in self.dots for x in (d.a, d.b))
 
     @property
     def shares_tile(self) -> bool:

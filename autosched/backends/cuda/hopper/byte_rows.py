@@ -146,10 +146,10 @@ class ByteWords:
         if self.found.scale:
             pack = self.functions.use(*fn.pack(self.found.rows.dtype, self.printer.features))
             block.write(f"const uint32 scale = {pack}({', '.join([self._number(self.found.scale, row)] * 2)});")
-        for n, piece in enumerate(pieces):
+        for n, begin in enumerate(pieces):
             block.write(UNROLL)
             open_braces(block, f"for (int chunk = 0; chunk < {chunks}; ++chunk)")
-            block.write(f"const uint4 bytes = {name}<{row_bytes}>({piece}, row, chunk, warp, lane);")
+            block.write(f"const uint4 bytes = {name}<{row_bytes}>({begin}, row, chunk, warp, lane);")
             for number in range(each):
                 at = sum_of(f"row * {total}", str(n * each * chunks), f"chunk * {each}", str(number))
                 block.write(f"{words}[{at}] = {self._pair(self._chosen_bytes(number), row)};")
