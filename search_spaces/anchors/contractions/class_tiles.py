@@ -8,7 +8,7 @@ A class of 8 images of 14 rows of 14 columns, and tiles of 128 positions of it:
     range    positions 128*t … 128*t + 127 of the number image*196 + row*14 + column, whose digits are those three
     joined   of a reduction: the boxes at all columns, one after the other (`joined_tiles`)
     unrolled of a reduction: the same, as operands of a dot for each column
-    interleaved of a reduction: the same of an operand that is computed, in turn along the tile (`interleaved_tiles`)
+    interleaved of a reduction: the same of a computed operand, alternating along the tile (`interleaved_tiles`)
 
 A range has padding only at its end. Each index moves along a digit (`tiles.Flat`), and digits that are in radix in
 memory are one position again.
@@ -76,7 +76,7 @@ class ClassTiles:
 
     @property
     def together(self) -> Axis | None:
-        """The axis at all of whose positions an iteration has boxes: joined, in turn, or each for itself."""
+        """The axis at all of whose positions an iteration has boxes: joined, alternating, or each for itself."""
         return together_axis(self.axes, self.tiled) if self.kind in (JOINED, UNROLLED, INTERLEAVED) else None
 
     @property
@@ -91,7 +91,7 @@ class ClassTiles:
 
     @property
     def interleaved(self) -> bool:
-        """True if an iteration has several boxes of an operand, in turn along the tiled axis."""
+        """True if an iteration has several boxes of an operand, alternating along the tiled axis."""
         return self.kind == INTERLEAVED
 
     @property
@@ -117,10 +117,10 @@ class ClassTiles:
     def extents(self) -> dict[str, int]:
         """Positions of a tile along every axis; those of a range count along the tiled one.
 
-        Values in turn are neighbours along the axis of these.
+        Alternating values are neighbours along the axis of these.
         """
-        in_turn = {self.together.name: self.depth} if self.interleaved and self.together else {}
-        return {self.tiled.name: self.size} if self.ranged else {**self.sides, **in_turn}
+        alternating = {self.together.name: self.depth} if self.interleaved and self.together else {}
+        return {self.tiled.name: self.size} if self.ranged else {**self.sides, **alternating}
 
     @property
     def counts(self) -> dict[str, int]:

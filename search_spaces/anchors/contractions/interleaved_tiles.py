@@ -1,8 +1,8 @@
-"""Computed operands of the two values that share an element, in turn along k: the other is read as it lies in memory.
+"""Computed operands of the two values that share an element, alternating along k: the other is as in memory.
 
 Before:  for k.0:  p = bytes[n, k.0*64 : +64];  acc += dot(p & 15, x[2*k]);  acc += dot((p >> 4) & 15, x[2*k + 1])
 After (k_axes=interleaved):
-         for k.0:  p = bytes[n, k.0*64 : +64];  b = p & 15 and (p >> 4) & 15 in turn;  acc += dot(b, x[k.0*128 : +128])
+         for k.0:  p = bytes[n, k.0*64 : +64];  b = p & 15, (p >> 4) & 15, alternating;  acc += dot(b, x[k.0*128 : +128])
 
 A producer loads both by descriptor, and groups of warps compute the rows of their dots in registers. A thread has pairs
 of neighbours along k there: both values of an element, which no other thread reads.
@@ -86,7 +86,7 @@ def interleaved(
     whole = at(operands.of_side(1 - side), _whole(tiles, place))
     body = [s for part in (*parts, whole) for s in part.body]
     made = {
-        e: _in_turn([part.tiles[side][e] for part in parts], form.k.name, names, body) for e in operands.sides[side]
+        e: _alternating([part.tiles[side][e] for part in parts], form.k.name, names, body) for e in operands.sides[side]
     }
     rows, columns = (made, whole.tiles[1]) if side == 0 else (whole.tiles[0], made)
     before = tuple(s for part in (*parts, whole) for s in part.before)
@@ -102,7 +102,7 @@ def _whole(tiles: ClassTiles, place: Mapping[str, Slice]) -> Mapping[str, Slice]
     return {**place, **{x: Slice(Affine(), length, name, flat=flat) for x, flat in digits.items()}}
 
 
-def _in_turn(parts: list[Tile], along: str, names: Names, body: list[Statement]) -> Tile:
+def _alternating(parts: list[Tile], along: str, names: Names, body: list[Statement]) -> Tile:
     first = parts[0]
     shape = tuple(size * len(parts) if x == along else size for x, size in zip(first.axes, first.shape, strict=True))
     dst = Tile(names.fresh("operand"), first.axes, shape, first.dtype)
@@ -111,7 +111,7 @@ def _in_turn(parts: list[Tile], along: str, names: Names, body: list[Statement])
 
 
 def interleaved_rules(knobs: Mapping[str, Knob]) -> Iterator[Rule]:
-    """Values in turn are for rows that groups of warps compute, and these for values in turn."""
+    """Alternating values are for rows that groups of warps compute, and these need them."""
     if "k_axes" in knobs and INTERLEAVED in knobs["k_axes"].values:
         yield Rule(("k_axes", "specialize"), _why_not_interleaved)
 

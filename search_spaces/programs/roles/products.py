@@ -219,10 +219,10 @@ class ProductRoles:
         """
         ring, dots, making = self.operands, self.dots, self.share.making
         loaded = [s for s in making if isinstance(s, Load)]
-        fetched = [Await(ring), *(Fetch(ring, load) for load in self.rows_read)]
-        made = [s for s in making if s not in loaded]
-        done = (Settle(dots), Release(ring, -1, "behind the first"))
-        step: list[RoleStatement] = [*loaded, *fetched, *made, *done, Keep(dots), Issue(dots), Advance(STEP)]
+        step: list[RoleStatement] = [*loaded, Await(ring)]
+        step += (Fetch(ring, load) for load in self.rows_read)
+        step += (s for s in making if s not in loaded)
+        step += (Settle(dots), Release(ring, -1, "behind the first"), Keep(dots), Issue(dots), Advance(STEP))
         return [Steps(self.loop, tuple(step)), *self._hand_over, Settle(dots), Release(ring, -1, "had any")]
 
     @property
