@@ -2,7 +2,7 @@
 
 Before:  for k.0:  p = bytes[n, k.0*64 : +64];  acc += dot(p & 15, x[2*k]);  acc += dot((p >> 4) & 15, x[2*k + 1])
 After (k_axes=interleaved):
-         for k.0:  p = bytes[n, k.0*64 : +64];  b = p & 15, (p >> 4) & 15, alternating;  acc += dot(b, x[k.0*128 : +128])
+         for k.0:  p = bytes[n, k.0*64 : +64];  b = p & 15, (p >> 4) & 15, …;  acc += dot(b, x[k.0*128 : +128])
 
 A producer loads both by descriptor, and groups of warps compute the rows of their dots in registers. A thread has pairs
 of neighbours along k there: both values of an element, which no other thread reads.

@@ -45,7 +45,7 @@ class Operands:
         return replace(self, sides=(rows, columns))
 
     def of_side(self, side: int) -> Operands:
-        """Those of the rows, or of the columns."""
+        """The operands of the rows (side 0) alone, or of the columns (1)."""
         rows, columns = self.sides
         return replace(self, sides=(rows, {}) if side == 0 else ({}, columns))
 
