@@ -165,8 +165,8 @@ def _of_loop(kernel: Kernel, loop: For, sums: tuple[Tile, ...]) -> ProductParts:
 
 
 def _is_computed(s: Statement) -> bool:
-    """True for what a group of warps does by itself: loads by pointers, and maps."""
-    return isinstance(s, Map) or (isinstance(s, Load) and s.via == "pointer")
+    """True for what a group of warps does by itself: loads by pointers, positions and maps."""
+    return isinstance(s, Map | Position) or (isinstance(s, Load) and s.via == "pointer")
 
 
 def _is_one_number(slices: Sequence[Slice]) -> bool:
@@ -179,7 +179,7 @@ def _making(body: Sequence[Statement], multiplied: Collection[str]) -> tuple[Sta
     """The statements of a body that compute what is multiplied, and the loads that they read, in order."""
     needed, found = {*multiplied}, list[Statement]()
     for s in reversed(body):
-        if isinstance(s, Map | Interleave) and s.dst.name in needed:
+        if isinstance(s, Map | Interleave | Position) and s.dst.name in needed:
             needed |= {*read(s)}
             found.append(s)
         elif isinstance(s, Load) and s.dst.name in needed - {*multiplied}:

@@ -40,7 +40,10 @@ from search_spaces.programs.roles.statements import (
     Take,
     Tiles,
 )
-from search_spaces.programs.statements import Dot, Fill, Interleave, Load, Map, Statement
+from search_spaces.programs.statements import Dot, Fill, Interleave, Load, Map, Position, Statement
+
+# Statements that are printed as in any other kernel.
+_Computed = Load | Map | Interleave | Position
 
 
 @dataclass(frozen=True)
@@ -80,9 +83,9 @@ class Consumer:
         self._write(role.body)
 
     def _write(self, body: Sequence[RoleStatement]) -> None:
-        for computes, run in itertools.groupby(body, lambda s: isinstance(s, Load | Map | Interleave)):
+        for computes, run in itertools.groupby(body, lambda s: isinstance(s, _Computed)):
             if computes:
-                own = [s for s in run if isinstance(s, Load | Map | Interleave)]
+                own = [s for s in run if isinstance(s, _Computed)]
                 self.printer.body([s for s in own if not self.rows.replaces(s)])
                 self.rows.convert(own)
             else:

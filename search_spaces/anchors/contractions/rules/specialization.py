@@ -26,7 +26,8 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype, is_promoted
-from search_spaces.workloads.workload import Workload
+from search_spaces.workloads.expressions.walking import accesses
+from search_spaces.workloads.workload import Axis, Workload
 
 # Warps of a program without specialisation.
 WARPS = (2, 4, 8)
@@ -101,9 +102,17 @@ class _Specialization:
 
     def why_not_ended(self, values: Values) -> str | None:
         tile = self.tile(values)
-        if values["specialize"] == "none" or not tile.reaches or self.form.ends_at_zeros(tile.reduced.outermost):
+        if values["specialize"] == "none" or not tile.reaches or self._ends_at_zeros(tile.reduced.outermost):
             return None
         return f"specialize={values['specialize']} needs zeros beyond the end of k, or whole tiles of it"
+
+    def _ends_at_zeros(self, axis: Axis) -> bool:
+        """True if all operands are 0 beyond the end of an axis, as those that are computed are."""
+        side = computed_side(self.form)
+        if side is None:
+            return self.form.ends_at_zeros(axis)
+        read = (a for e in self.form.operands[1 - side] for a in accesses(e))
+        return all(self.form.map_of(a).is_zero_beyond(axis, self.form.extents) for a in read)
 
     def _dots(self, values: Values, a_load: str, b_load: str) -> Iterator[GroupDots]:
         """The dots of a warp group, for each pair of reads of the operands."""
@@ -128,8 +137,6 @@ class _Specialization:
             return None
         if values.flag("swap") != (side == 1):
             return f"rows of warp groups are computed, not columns; expected swap={side == 1}"
-        if self.tile(values).reaches:
-            return f"specialize={values['specialize']} computes operands of whole tiles of k"
         return None
 
     def why_not_cut(self, values: Values) -> str | None:
@@ -243,7 +250,7 @@ def specialization_rules(
         ),
         Rule(("specialize", "stages"), why_no_stages),
         Rule(("specialize", "k"), asked.why_not_ended),
-        Rule(("specialize", "swap", "k"), asked.why_not_computed),
+        Rule(("specialize", "swap"), asked.why_not_computed),
         Rule(("specialize", "swap", "m", "n", "k", *LOADS), asked.why_not_in_rows),
         Rule(("specialize", "swap", "k", "split", "a_load", "b_load"), asked.why_not_through_registers),
         Rule((*own, "warps", *shared), asked.why_no_dots),

@@ -77,6 +77,8 @@ WORKLOADS = {
     "int4 with zero points": product(m=200, b_dtype="int4", group=128, zero_points=True),
     "a batch": product(b_dtype="int4", group=128, batch=2),
     "scales of float32": scaled_by("float32"),
+    "beyond the end of k": product(k=208, b_dtype="int8"),
+    "bytes beyond the end of k": product(k=416, b_dtype="int4"),
     "rows of the left": prepared(192, 96, 256, prologue="relu_scale"),
 }
 every = pytest.mark.parametrize("name", WORKLOADS)
