@@ -9,7 +9,7 @@ After:   ring operands: slots of a, b and b2
            for k.0: await operands; issue the dots; settle those of the last iteration; release its slot; advance
            settle; release; epilogue, which reads what the producer copied into a ring of its own
          with dots that are scaled: for k.0: load scales; await operands; issue; settle; release; acc += scaled; advance
-         with computed rows: for k.0: await operands; fetch a; a = f(a); settle; release; keep a; issue; advance
+         with computed rows: for k.0: await operands; fetch a; a = f(a); keep a; issue; settle; release; advance
 
     cooperative    groups have equal parts of the rows of every tile
     ping-pong      two groups compute alternate tiles, and issue their main loops alternately
@@ -213,17 +213,18 @@ class ProductRoles:
 
     @property
     def _computed(self) -> list[RoleStatement]:
-        """Rows are computed in registers, from what the slot has of them, while the dots of the last iteration run.
+        """Rows are computed in registers, from what the slot has of them, and multiplied at once.
 
-        What else they are computed from is loaded while the slot is awaited.
+        Other groups' dots run meanwhile: those of the same group read its registers until they are settled, and ptxas
+        would reuse these. What else rows are computed from is loaded while the slot is awaited.
         """
         ring, dots, making = self.operands, self.dots, self.share.making
         loaded = [s for s in making if isinstance(s, Load)]
         step: list[RoleStatement] = [*loaded, Await(ring)]
         step += (Fetch(ring, load) for load in self.rows_read)
         step += (s for s in making if s not in loaded)
-        step += (Settle(dots), Release(ring, -1, "behind the first"), Keep(dots), Issue(dots), Advance(STEP))
-        return [Steps(self.loop, tuple(step)), *self._hand_over, Settle(dots), Release(ring, -1, "had any")]
+        step += (Keep(dots), Issue(dots), Settle(dots), Release(ring), Advance(STEP))
+        return [Steps(self.loop, tuple(step)), *self._hand_over]
 
     @property
     def _promoted(self) -> list[RoleStatement]:

@@ -2,9 +2,8 @@
 
     read_part<…>(in1, …);                                 a thread's elements of its rows, from rows of the slot
     operand[…] = in1[…] * scale[…];                       computed like any other tile
-    operand_next[i] = pack_bfloat16(operand[2 * i], …);   pairs along k, as the instructions read them
-    dots_wait<0>(); words_read(operand_words);            the dots of the last iteration, which ran meanwhile
-    operand_words[i] = operand_next[i]; dot_256_rk(acc, operand_words[0], …);
+    operand_words[i] = pack_bfloat16(operand[2 * i], …);  pairs along k, as the instructions read them
+    dot_256_rk(acc, operand_words[0], …);
 
 A thread has the rows of an operand that it has of sums, and of every 16 positions along k two neighbours of either half
 (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16", matrix A): the layout of sums, with k as their columns.
@@ -12,7 +11,7 @@ A thread has the rows of an operand that it has of sums, and of every 16 positio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -115,50 +114,30 @@ class ComputedRows:
             place = str(operand.place + piece * tile.piece_bytes)
             yield sum_of("shared + (here - shared_at)", place, scaled(HALF, share) if share else "0")
 
-    def declare(self) -> None:
-        """Declare the words that dots read."""
-        for tile in self.roles.computed:
-            self.printer.block.write(f"uint32 {self.words(tile.name)}[{self._count(tile)}] = {{}};")
-
-    def convert(self, body: Sequence[Statement]) -> None:
-        """Put the rows that statements have computed into words, or compute them as words."""
-        made = {t.name for s in body for t in produced(s)}
-        for tile in (t for t in self.roles.computed if t.name in made):
-            found, words = self._bytes.get(tile.name), self._next(tile.name)
-            self.printer.block.write(f"uint32 {words}[{self._count(tile)}];")
-            self._of_bytes(found, words) if found else self._pack(tile, words)
-
-    def _of_bytes(self, found: ByteRows, words: str) -> None:
-        load, row = found.fields[0].load, self.roles.dot.dst.axes[0]
-        row_bytes, count = self.ring.operands[load.dst.name].operand.tile.row_bytes, found.rows.extent(row) // _RUN
-        ByteWords(found, self.printer, self.functions).write(words, row, count, row_bytes, [*self._pieces(load)])
-
-    def _pack(self, tile: Tile, words: str) -> None:
-        held, k = self.printer.tiles[tile.name], self.roles.dot.axis
-        if held.apart(k) != 1:
-            refuse(self.roles.kernel, f"{tile} does not run along {k}; expected that")
-        name = self.functions.use(*fn.pack(tile.dtype, self.printer.features))
-        line = f"{words}[i] = {call(name, f'{held.name}[2 * i]', f'{held.name}[2 * i + 1]')};"
-        self.printer.block.write(f"{UNROLL}\nfor (int i = 0; i < {self._count(tile)}; ++i) {line}")
-
     def keep(self, dots: tuple[Dot, ...]) -> None:
-        """Let the next dots read the words of the rows that were computed last."""
+        """Put computed rows into the words that instructions read."""
+        row, k = self.roles.dot.dst.axes[0], self.roles.dot.axis
         for tile in self._of(dots):
-            line = f"{self.words(tile.name)}[i] = {self._next(tile.name)}[i];"
-            self.printer.block.write(f"{UNROLL}\nfor (int i = 0; i < {self._count(tile)}; ++i) {line}")
+            words, count = self.words(tile.name), tile.elements // (2 * self.roles.units.threads)
+            self.printer.block.write(f"uint32 {words}[{count}];")
+            if found := self._bytes.get(tile.name):
+                load = found.fields[0].load
+                row_bytes = self.ring.operands[load.dst.name].operand.tile.row_bytes
+                made = ByteWords(found, self.printer, self.functions)
+                made.write(words, row, tile.extent(row) // _RUN, row_bytes, [*self._pieces(load)])
+                continue
+            held = self.printer.tiles[tile.name]
+            if held.apart(k) != 1:
+                refuse(self.roles.kernel, f"{tile} does not run along {k}; expected that")
+            name = self.functions.use(*fn.pack(self.roles.whole.multiplied, self.printer.features))
+            line = f"{words}[i] = {call(name, f'{held.name}[2 * i]', f'{held.name}[2 * i + 1]')};"
+            self.printer.block.write(f"{UNROLL}\nfor (int i = 0; i < {count}; ++i) {line}")
 
     def settle(self, dots: tuple[Dot, ...]) -> None:
-        """Until here, dots that ran have read their words."""
+        """Dots that ran have read their words."""
+        name = self.functions.use("words_read", instructions.WORDS_READ)
         for tile in self._of(dots):
-            name = self.functions.use("words_read", instructions.WORDS_READ)
             self.printer.block.write(f"{name}({self.words(tile.name)});")
-
-    def _count(self, tile: Tile) -> int:
-        """Words of a thread."""
-        return tile.elements // (2 * self.roles.units.threads)
-
-    def _next(self, tile: str) -> str:
-        return self.printer.identifiers.of(("next words", tile), f"{self.printer.tiles.name(tile)}_next")
 
     def words(self, tile: str) -> str:
         """The array of a tile's words."""

@@ -87,7 +87,6 @@ class Consumer:
             if computes:
                 own = [s for s in run if isinstance(s, _Computed)]
                 self.printer.body([s for s in own if not self.rows.replaces(s)])
-                self.rows.convert(own)
             else:
                 self._print(run)
         self.loops.end(body)
@@ -103,7 +102,6 @@ class Consumer:
                     # Dots that run during the wait for the next operands release the previous slot.
                     if any(isinstance(x, Release) and x.ahead < 0 for x in inner):
                         self.block.write("int last = slot;")
-                    self.rows.declare()
                     self.loops.open_steps()
                     self._write(inner)
                     self.block.close()

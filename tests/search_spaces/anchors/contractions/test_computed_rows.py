@@ -118,12 +118,12 @@ def test_roles_compute_the_product(name: str) -> None:
     assert why_unsound(roles, rng) is None
 
 
-def test_rows_are_computed_while_the_dots_of_the_last_iteration_run() -> None:
+def test_dots_are_settled_before_the_rows_in_their_registers_change() -> None:
     roles = roles_in(kernel_of(drawn("int4", 0)))
     assert roles is not None
     steps = next(s for s in nested(roles.consumer.body) if isinstance(s, Steps))
     kinds = [type(s) for s in steps.body]
-    order = [kinds.index(x) for x in (Load, Await, Map, Interleave, Settle, Release, Keep, Issue)]
+    order = [kinds.index(x) for x in (Load, Await, Map, Interleave, Keep, Issue, Settle, Release)]
     assert order == sorted(order)
 
 
