@@ -15,6 +15,7 @@ from torch import Tensor
 from autosched import TracedKernel, trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
+from autosched.tracing.translation.translate import WithoutKernelError
 from search_spaces import ops
 from untuned import untuned_kernels
 
@@ -149,6 +150,11 @@ REDUCED: dict[str, tuple[Callable[..., Tensor], *tuple[Tensor, ...]]] = {
         X,
         OFFSETS,
     ),
+    "added by one position for all": (
+        lambda x, o: x.new_zeros(3, 5).index_add(0, torch.bucketize(torch.arange(1), o[1:], right=True).expand(16), x),
+        X,
+        OFFSETS,
+    ),
 }
 
 
@@ -162,6 +168,11 @@ def softmax(x: Tensor, offsets: Tensor) -> Tensor:
 def test_reductions_of_segments_are_pytorchs(name: str) -> None:
     function, *inputs = REDUCED[name]
     torch.testing.assert_close(kernel_of(function, *inputs)(*inputs), function(*inputs), equal_nan=True)
+
+
+def test_reductions_from_nan_are_refused_in_words() -> None:
+    with pytest.raises(WithoutKernelError, match="reductions of segments from NaN; expected a number"):
+        trace(lambda x, o: torch.segment_reduce(x, "sum", offsets=o, initial=torch.nan), X, OFFSETS)
 
 
 def test_sums_by_the_segment_of_every_position_compare_no_numbers() -> None:
@@ -192,8 +203,10 @@ def test_places_among_bounds_are_pytorchs(right: bool, dtype: torch.dtype) -> No
     def function(x: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
         return torch.bucketize(x, bounds, right=right), torch.searchsorted(bounds, x, right=right, out_int32=True)
 
-    x, bounds = torch.tensor([[-3, 0, 1], [4, 12, 99]]).to(dtype), torch.tensor([0, 0, 4, 12]).to(dtype)
+    least = torch.iinfo(torch.int64).min
+    x, bounds = torch.tensor([[least, 0, 1], [4, 12, 99]]), torch.tensor([least, 0, 0, 4, 12])
     if dtype.is_floating_point:
+        x, bounds = x.to(dtype), bounds.to(dtype)
         x[1, 2] = torch.nan
     for got, want in zip(kernel_of(function, x, bounds)(x, bounds), function(x, bounds), strict=True):
         assert torch.equal(got, want)
