@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from search_spaces.anchors.loops.leading import count_leading
-from search_spaces.anchors.loops.range_ends import bound
+from search_spaces.anchors.loops.range_ends import bound, read_ahead
 from search_spaces.anchors.rows.column_loop import ColumnLoop
 from search_spaces.anchors.rows.folds.running_folds import alike, reduce_part
 from search_spaces.anchors.rows.reduced_rows import ReducedRows
@@ -195,8 +195,9 @@ class _Items:
         first = self.rows.emitter(None, self.names, {})
         forms = alike(self.reduced.ranges, group)
         ends = bound(forms, self.reduced.guards.ends, first)
-        loop = replace(self.loop, unchanged=forms, rows={**self.rows.place, **ends})
-        body, statistics = reduce_part(self.rows, loop, group, self.names, {}, self.reduced.accumulated(values))
+        rows = replace(self.rows, ahead=read_ahead(forms, self.reduced.guards.ends, first))
+        loop = replace(self.loop, unchanged=forms, rows={**rows.place, **ends})
+        body, statistics = reduce_part(rows, loop, group, self.names, {}, self.reduced.accumulated(values))
         emitter = self.rows.emitter(None, self.names, {})
         where = (Slice(axis_index(_ITEM)), *self._beside.values())
         for stage, statistic in zip(group.stages, statistics, strict=True):
