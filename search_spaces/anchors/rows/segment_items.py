@@ -37,7 +37,7 @@ from search_spaces.anchors.rows.row_parts import (
 )
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, workspace_name
-from search_spaces.programs.statements import Fill, For, Let, Load, Position, Reduce, Statement, Store
+from search_spaces.programs.statements import Fill, For, Gather, Let, Position, Reduce, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Values
@@ -255,7 +255,9 @@ class _Items:
         e = Emitter({_ITEM: piece, **self.rows.place}, {}, self.names)
         at = Tile.along([piece], self.names.fresh("at"), "int64")
         e.body.append(Position(at, piece))
+        # Items of other segments are not read.
         is_own = e.map("lt", at, behind, compared="int64")
+        own = e.map("where", is_own, at, self._count, name="own", dtype="int64")
         starts: list[Statement] = []
         ends: list[Statement] = []
         for stage in group.stages:
@@ -263,11 +265,9 @@ class _Items:
             extents = {_ITEM: size, **sliced}
             dtype = folded_in(stage)
             running = Tile(self.names.fresh(f"{stage.name}_points"), tuple(extents), tuple(extents.values()), dtype)
-            where = (piece, *self._beside.values())
-            read = Tile.along(where, self.names.fresh(f"{stage.name}_items"), dtype)
-            e.body.append(Load(read, self._partial(stage), where))
-            own = e.map("where", is_own, read, identity(stage), dtype=dtype)
-            e.assign(running, combine_operator(stage), running, own)
+            read = Tile.along((piece, *self._beside.values()), self.names.fresh(f"{stage.name}_items"), dtype)
+            e.body.append(Gather(read, self._partial(stage), (own.name, *self._beside.values()), identity(stage)))
+            e.assign(running, combine_operator(stage), running, read)
             starts.append(Fill(running, identity(stage)))
             ends.append(Reduce(self.rows.statistic(stage), running.name, _ITEM, stage.reduction.operator))
         of_use = Bound(start + Affine.of((_BEHIND, -1)), 0)
