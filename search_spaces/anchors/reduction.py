@@ -154,7 +154,7 @@ def _rules(reduced: ReducedRows) -> tuple[Rule, ...]:
     return (
         Rule(beside, partial(why_not_split, reduced)),
         only("join", "after", ("split",), lambda values: not is_split(values), "one kernel joins nothing"),
-        Rule((*beside, "rows"), not_dealt),
+        Rule((*beside, "rows", "online"), not_dealt),
         Rule(("columns", "rows"), is_too_long),
         only("online", False, ("columns",), is_resident, "whole rows are folded at once"),
         only("accumulate", "point", ("columns",), is_resident, "whole rows are folded at once"),

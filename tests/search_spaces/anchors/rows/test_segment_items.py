@@ -70,6 +70,32 @@ def test_segments_of_any_lengths_are_folded(data: st.DataObject) -> None:
     np.testing.assert_array_equal(got, right(operator, x, offsets))
 
 
+@given(st.lists(st.integers(0, 350), min_size=8, max_size=8), st.integers(0, 100))
+@settings(max_examples=6)
+def test_folds_that_read_others_follow_them(cuts: list[int], number: int) -> None:
+    x = Access("x", (t, c))
+    inside = in_segment("offsets", "g", "t")
+    power = ex.call("exp", ex.sub(x, Access("top", (g, c))))
+    axes, over = (Axis("g", 7), Axis("c", 9)), (Axis("t", 350),)
+    stages = (
+        Stage("top", axes, ex.call("where", inside, x, Literal(-math.inf)), Reduction("max", over)),
+        Stage("total", axes, ex.call("where", inside, power, Literal(0.0)), Reduction("sum", over)),
+    )
+    workload = Workload(
+        "powers",
+        (Tensor("x", (350, 9), "float32"), Tensor("offsets", (8,), "int32")),
+        stages,
+        output_names=("top", "total"),
+    )
+    elements, offsets = np.random.default_rng(0).normal(0, 3, (350, 9)).astype(np.float32), sorted(cuts)
+    (schedule,) = shared(workload, number)
+    assert [k.name.rsplit("_", 1)[1] for k in schedule.program.kernels] == ["items", "join", "items", "finish"]
+    top, total = interpreted(workload, schedule.program, [elements, np.array(offsets, np.int32)])
+    np.testing.assert_array_equal(top, right("max", elements, offsets))
+    parts = [np.exp(elements[a:b] - top[n]).sum(0) for n, (a, b) in enumerate(pairwise(offsets))]
+    np.testing.assert_allclose(total, np.stack(parts), rtol=1e-5)
+
+
 def test_a_program_has_a_part_of_the_longest_segment_at_most() -> None:
     workload = ops.segment_sum(2**20, 128, 2**12, "bfloat16")
     starts = [s for s in build(workload, H200).seeds() if s.knobs.integer("split") > 1]
