@@ -164,6 +164,22 @@ def test_reductions_of_segments_are_pytorchs(name: str) -> None:
     torch.testing.assert_close(kernel_of(function, *inputs)(*inputs), function(*inputs), equal_nan=True)
 
 
+@pytest.mark.parametrize("ends", ["own", "another's", "fewer"])
+def test_sums_of_segments_search_for_no_entry_of_their_own(ends: str) -> None:
+    """The scale of a row's segment is that of the segment that is summed, unless other ends say which it is."""
+
+    def scaled(x: Tensor, offsets: Tensor, others: Tensor, scales: Tensor) -> Tensor:
+        of_rows = {"own": offsets, "another's": others, "fewer": offsets[:-1]}[ends]
+        own = torch.bucketize(torch.arange(ROWS), of_rows[1:], right=True)
+        # A row before all segments is summed by none, and has the first scale.
+        return torch.segment_reduce((x * scales[own][:, None]).exp() + 1, "sum", offsets=offsets, unsafe=True)
+
+    inputs = (X, torch.tensor([2, 5, 5, ROWS]), torch.tensor([0, 1, 7, ROWS]), torch.tensor([0.5, 0.25, -0.5]))
+    kernel = kernel_of(scaled, *inputs)
+    torch.testing.assert_close(kernel(*inputs), scaled(*inputs))
+    assert ("segment(" in str(trace(scaled, *inputs))) == (ends != "own")
+
+
 def test_sums_by_the_segment_of_every_position_compare_no_numbers() -> None:
     lengths, x = torch.full((2000,), 2), torch.zeros(4000, 8)
     traced = trace(
