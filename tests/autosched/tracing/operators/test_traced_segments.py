@@ -123,6 +123,7 @@ def test_gradients_of_a_grouped_product_are_grouped_products() -> None:
 
 REDUCED: dict[str, tuple[Callable[..., Tensor], *tuple[Tensor, ...]]] = {
     "softmax": (lambda x, o: softmax(x, o), X, OFFSETS),
+    "softmax by number": (lambda x, o: softmax_by_number(x, o), X, OFFSETS),
     **{
         f"{name} from {initial}": (
             lambda x, o, name=name, initial=initial: torch.segment_reduce(x, name, offsets=o, initial=initial),
@@ -150,6 +151,12 @@ REDUCED: dict[str, tuple[Callable[..., Tensor], *tuple[Tensor, ...]]] = {
         OFFSETS,
     ),
 }
+
+
+def softmax_by_number(x: Tensor, offsets: Tensor) -> Tensor:
+    own = torch.bucketize(torch.arange(ROWS), offsets[1:], right=True)
+    power = torch.exp(x - torch.segment_reduce(x, "max", offsets=offsets)[own])
+    return power / power.new_zeros(GROUPS, 5).index_add(0, own, power)[own]
 
 
 def softmax(x: Tensor, offsets: Tensor) -> Tensor:
