@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from autosched.tracing.operators.rules import Result, reshape
 from autosched.tracing.operators.segments import ends_of
 from autosched.tracing.values.values import Gathered, Pointwise, Value, View
-from autosched.tracing.values.views import Reshape
+from autosched.tracing.values.views import Expansion, Reshape
 
 
 def of_segments(x: Value, ends: Value, place: int) -> Value:
@@ -34,6 +34,8 @@ def of_segments(x: Value, ends: Value, place: int) -> Value:
             arguments = tuple(found.get(a) or reshape(a, widened(a, 1)) for a in value.arguments)
             result = Result(f"{value.name}_of_segments", widened(value, count), value.dtype, value.line)
             found[value] = result.of(Pointwise, arguments=arguments, expression=value.expression)
+        elif isinstance(value, View) and value.argument in found and _is_unchanged(value):
+            found[value] = found[value.argument]
     return found.get(x) or reshape(x, widened(x, 1))
 
 
@@ -48,7 +50,14 @@ def _pointwise_below(x: Value) -> Iterator[Value]:
         elif value not in seen:
             seen.add(value)
             stack.append((value, True))
-            stack += [(a, False) for a in value.operands if isinstance(value, Pointwise)]
+            stack += [(a, False) for a in value.operands if isinstance(value, Pointwise) or _is_unchanged(value)]
+
+
+def _is_unchanged(value: Value) -> bool:
+    """True for a view with the elements of its argument in their places."""
+    return (
+        isinstance(value, View) and isinstance(value.kind, Reshape | Expansion) and value.shape == value.argument.shape
+    )
 
 
 def _table(value: Value, ends: Value) -> Value | None:
