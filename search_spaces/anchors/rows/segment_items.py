@@ -65,21 +65,25 @@ class Segments:
     end: Expression
 
 
-def segments_of(reduced: ReducedRows) -> Segments | None:
-    """The segments that the columns of all folds are cut into, if these write rows alone; or None."""
+def segments_of(reduced: ReducedRows) -> tuple[Segments, ...]:
+    """The segments that the columns of each loop are cut into, if folds write rows alone; or none."""
     structure, loops = reduced.structure, reduced.loops.apart
     points, _ = split_outputs(structure)
     one_by_one = structure.scans or structure.kept or len(structure.reduced) > 1
-    if not reduced.on_gpu or one_by_one or points or reduced.aligned:
-        return None
-    forms = reduced.ranges[loops[0].folds[0].name]
-    cut = frozenset.union(*(s.cut for s in structure.folds))
-    moved = any(group.relatives or group.completed for group in loops)
-    if moved or len(cut) != 1 or any(reduced.ranges[s.name] != forms for group in loops for s in group.stages):
-        return None
+    cut = frozenset[str]().union(*(s.cut for s in structure.folds))
     axis = next((x for x in structure.parallel if x.name in cut), None)
-    ends = {_side(form, structure.column.name): form for form in forms}
-    if axis is None or len(forms) != 2 or ends.keys() != {1, -1}:
+    if not reduced.on_gpu or one_by_one or points or reduced.aligned or axis is None or len(cut) != 1:
+        return ()
+    found = [_segments_of(reduced, group, axis) for group in loops]
+    return tuple(s for s in found if s is not None) if None not in found else ()
+
+
+def _segments_of(reduced: ReducedRows, group: Group, axis: Axis) -> Segments | None:
+    """The segments, which this axis numbers, that the columns of one loop are cut into; or None."""
+    forms = reduced.ranges[group.folds[0].name]
+    ends = {_side(form, reduced.structure.column.name): form for form in forms}
+    moved = group.relatives or group.completed or any(reduced.ranges[s.name] != forms for s in group.stages)
+    if moved or len(forms) != 2 or ends.keys() != {1, -1}:
         return None
     begin, end = (_end_in(ends[side], reduced.guards.ends) for side in (1, -1))
     # A form of more than the column and an end has other columns.
@@ -109,21 +113,21 @@ def _end_in(form: Affine, ends: dict[str, RangeEnd]) -> RangeEnd | None:
     return next((ends[v] for v in form.axes if is_ranged(form) and v in ends), None)
 
 
-def why_not_dealt(reduced: ReducedRows, segments: Segments, values: Values) -> str | None:
-    """Reason that parts of this size cannot be dealt to items of segments, or None."""
+def why_not_dealt(reduced: ReducedRows, axis: Axis, values: Values) -> str | None:
+    """Reason that parts of this size cannot be dealt to items of segments, which the axis numbers, or None."""
     split, whole = values.integer("split"), reduced.structure.column.extent // values.tile("columns")
     if split >= 2 * whole:
         return f"split={split} of {whole} whole iterations leaves some programs none; choose fewer"
     if values.flag("online"):
         return "online=True of parts that are joined one by one; only False is allowed"
-    if segments.axis == reduced.structure.row and values.tile("rows") > 1:
+    if axis == reduced.structure.row and values.tile("rows") > 1:
         return f"rows={values.tile('rows')} of segments, of which an item has one; only 1 is allowed"
     return None
 
 
-def shared_segments_program(reduced: ReducedRows, segments: Segments, values: Values) -> TileProgram:
-    """For each loop a kernel that folds the columns of every item, and one that joins those of each segment; the last
-    one writes."""
+def shared_segments_program(reduced: ReducedRows, segments: Sequence[Segments], values: Values) -> TileProgram:
+    """For each loop, whose `segments` these are, a kernel that folds the columns of every item, and one that joins those
+    of each segment; the last one writes."""
     loops, launch = reduced.loops.apart, reduced.launch
     rows, loop = reduced.streams(values)
     whole = loop.extent // loop.width
@@ -131,7 +135,9 @@ def shared_segments_program(reduced: ReducedRows, segments: Segments, values: Va
     loop = replace(loop, split=min(loop.split, whole // _share(whole, loop.split) + 1))
 
     def items(number: int) -> _Items:
-        return _Items(reduced, segments, rows, loop, loops[:number], Names({s.name for s in reduced.workload.stages}))
+        return _Items(
+            reduced, segments[number], rows, loop, loops[:number], Names({s.name for s in reduced.workload.stages})
+        )
 
     kernels, workspaces = list[Kernel](), list[Buffer]()
     waiting = replace(launch, dependent=values.get("join") == "ahead")

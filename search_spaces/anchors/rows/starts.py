@@ -61,7 +61,7 @@ def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iter
     if rows alone are too few to keep memory busy."""
     structure, columns, segments = reduced.structure, knobs["columns"], segments_of(reduced)
     outer = math.prod(x.extent for x in structure.parallel[:-1])
-    average = structure.column.extent // segments.axis.extent if segments else structure.column.extent
+    average = structure.column.extent // segments[0].axis.extent if segments else structure.column.extent
     most = SPLITS[0] if programs else 1
     pieces = [v for v in columns.values if _is_cut(v) and not why_not_split(reduced, Values(split=most, columns=v))]
     for (rows, width, warps, stages), online in product(_shapes(reduced, not programs), reduced.loops.starts):
@@ -73,7 +73,7 @@ def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iter
             warps = 1 if average <= width and not programs else warps
         split = programs * reduced.target.num_sms / (outer * height[0]) if programs else 1
         if programs and segments:
-            split = min(_OF_SEGMENTS * split * segments.axis.extent, structure.column.extent / width)
+            split = min(_OF_SEGMENTS * split * segments[0].axis.extent, structure.column.extent / width)
             stages = _STAGES_AHEAD
         elif programs and any(s.cut for s in structure.folds):
             split = max(split, _OF_LONGEST)

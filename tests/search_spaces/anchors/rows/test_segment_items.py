@@ -70,30 +70,30 @@ def test_segments_of_any_lengths_are_folded(data: st.DataObject) -> None:
     np.testing.assert_array_equal(got, right(operator, x, offsets))
 
 
-@given(st.lists(st.integers(0, 350), min_size=8, max_size=8), st.integers(0, 100))
+@given(st.lists(st.integers(0, 350), min_size=7, max_size=7), st.integers(0, 100))
 @settings(max_examples=6)
 def test_folds_that_read_others_follow_them(cuts: list[int], number: int) -> None:
-    x = Access("x", (t, c))
-    inside = in_segment("offsets", "g", "t")
+    """The maximum of each segment, by offsets, and the sum of powers that are relative to it, by ends."""
+    x, at = Access("x", (t, c)), ex.call("to_integer", Position(t))
     power = ex.call("exp", ex.sub(x, Access("top", (g, c))))
+    before, last = Access("ends", (g + Affine(offset=-1),), fill=0), Access("ends", (g,))
+    inside = is_inside(at, *(ex.call("to_integer", e) for e in (before, last)))
+    top = ex.call("where", in_segment("offsets", "g", "t"), x, Literal(-math.inf))
     axes, over = (Axis("g", 7), Axis("c", 9)), (Axis("t", 350),)
     stages = (
-        Stage("top", axes, ex.call("where", inside, x, Literal(-math.inf)), Reduction("max", over)),
+        Stage("top", axes, top, Reduction("max", over)),
         Stage("total", axes, ex.call("where", inside, power, Literal(0.0)), Reduction("sum", over)),
     )
-    workload = Workload(
-        "powers",
-        (Tensor("x", (350, 9), "float32"), Tensor("offsets", (8,), "int32")),
-        stages,
-        output_names=("top", "total"),
-    )
-    elements, offsets = np.random.default_rng(0).normal(0, 3, (350, 9)).astype(np.float32), sorted(cuts)
+    inputs = (Tensor("x", (350, 9), "float32"), Tensor("offsets", (8,), "int32"), Tensor("ends", (7,), "int32"))
+    workload = Workload("powers", inputs, stages, output_names=("top", "total"))
+    elements, offsets = np.random.default_rng(0).normal(0, 3, (350, 9)).astype(np.float32), [0, *sorted(cuts)]
+    given = [elements, np.array(offsets, np.int32), np.array(offsets[1:], np.int32)]
     (schedule,) = shared(workload, number)
     assert [k.name.rsplit("_", 1)[1] for k in schedule.program.kernels] == ["items", "join", "items", "finish"]
-    top, total = interpreted(workload, schedule.program, [elements, np.array(offsets, np.int32)])
-    np.testing.assert_array_equal(top, right("max", elements, offsets))
-    parts = [np.exp(elements[a:b] - top[n]).sum(0) for n, (a, b) in enumerate(pairwise(offsets))]
-    np.testing.assert_allclose(total, np.stack(parts), rtol=1e-5)
+    tops, totals = interpreted(workload, schedule.program, given)
+    np.testing.assert_array_equal(tops, right("max", elements, offsets))
+    parts = [np.exp(elements[a:b] - tops[n]).sum(0) for n, (a, b) in enumerate(pairwise(offsets))]
+    np.testing.assert_allclose(totals, np.stack(parts), rtol=1e-5)
 
 
 def test_a_program_has_a_part_of_the_longest_segment_at_most() -> None:
