@@ -7,6 +7,7 @@ After:   kernel 1, grid item in S + G - 1:
          kernel 2, grid g in G:
            total = sum of partial_total from item part of begin[g] + g to item part of (end[g] - 1) + g
            out[g] = …
+         the same for folds that read these, as a sum of exp(x[t] - top[g]), with joined ones in a workspace
 
 Parts and segments that share columns form a staircase: each step is to the next part, or to the next segment, so that
 part + segment numbers them. No program has more columns than a part has, however long the longest segment is, and there
@@ -126,7 +127,7 @@ def why_not_dealt(reduced: ReducedRows, axis: Axis, values: Values) -> str | Non
 
 
 def shared_segments_program(reduced: ReducedRows, segments: Sequence[Segments], values: Values) -> TileProgram:
-    """For each loop, whose `segments` these are, a kernel that folds the columns of every item, and one that joins those
+    """For each loop, whose `segments` these are, a kernel that folds the columns of items, and one that joins the items
     of each segment; the last one writes."""
     loops, launch = reduced.loops.apart, reduced.launch
     rows, loop = reduced.streams(values)

@@ -18,7 +18,7 @@ from best_spaces import build
 from row_kinds import of_kind
 from scheduled_tensors import interpreted
 from search_spaces import Axis, Reduction, Schedule, Stage, Tensor, Workload, ops, target_named
-from search_spaces.programs.statements import For
+from search_spaces.programs.statements import For, Load
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Integer, Literal, Position
@@ -105,7 +105,10 @@ def test_a_program_has_a_part_of_the_longest_segment_at_most() -> None:
         split = schedule.knobs.integer("split")
         count, width = schedule.knobs.tiling("columns")
         assert items.grid.axes[0].extent == split + 2**12 - 1
-        assert [s.extent for s in items.body if isinstance(s, For)] == [count // split]
+        (loop,) = (s for s in items.body if isinstance(s, For))
+        assert loop.extent == count // split
+        # The ends of the segment are read before.
+        assert [s.dst.shape for s in loop.body if isinstance(s, Load)] == [(width, schedule.knobs.tile("rows"))]
         assert finish.launch.dependent == (schedule.knobs["join"] == "ahead")
         assert width * count == 2**20
 
