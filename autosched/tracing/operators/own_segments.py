@@ -27,7 +27,8 @@ def of_segments(x: Value, ends: Value, place: int) -> Value:
         return (*shape[:place], segments, *shape[place:])
 
     for value in _pointwise_below(x):
-        table = _table(value, ends) if place == 0 and len(value.shape) == rank else None
+        in_rows = place == 0 and len(value.shape) == rank and value.shape[0] == x.shape[0]
+        table = _table(value, ends) if in_rows else None
         if table is not None:
             found[value] = reshape(table, (count, 1, *value.shape[1:]))
         elif isinstance(value, Pointwise) and not found.keys().isdisjoint(value.arguments):
@@ -74,7 +75,9 @@ def _table(value: Value, ends: Value) -> Value | None:
     whole = others == list(range(1, len(table.shape))) and len(looked_up.shape) == len(table.shape)
     if not whole or not isinstance(index, Value) or table.shape[0] != ends.shape[0]:
         return None
-    own = ends_of(index, 0)
+    # One position may stand for all rows, or numbers for columns.
+    of_rows = len(index.shape) == len(looked_up.shape) and index.shape[0] == value.shape[0]
+    own = ends_of(index, 0) if of_rows else None
     return table if own is not None and _is_same(own, ends) else None
 
 

@@ -47,6 +47,8 @@ def _segment_reduce(
 ) -> Value:
     """`unsafe` leaves a check of the lengths out, which no kernel makes."""
     _check_floats(data)
+    if initial is not None and math.isnan(initial):
+        raise UnsupportedError("reductions of segments from NaN; expected a number")
     begin, end = _bounds(result, lengths, offsets)
     operator, identity, combine = _FOLDS[reduce]
     dim = axis % len(data.shape)

@@ -165,9 +165,13 @@ def with_stored_operands(workload: Workload) -> tuple[Workload, tuple[StoredOper
 
 
 def _computed_often(form: Contraction) -> Iterator[Expression]:
-    """The computed operands that several of the longest tiles of the other side read, of few elements."""
-    for side, others in zip(form.operands, (form.columns, form.rows), strict=True):
-        if math.prod(x.extent for x in others) > TILES[-1]:
+    """The computed operands of several rows that several of the longest tiles of the other side read, of few elements.
+
+    A single row would be a vector, which a product of tensors does not read.
+    """
+    classes = (form.rows, form.columns)
+    for side, own, others in zip(form.operands, classes, classes[::-1], strict=True):
+        if math.prod(x.extent for x in own) > 1 and math.prod(x.extent for x in others) > TILES[-1]:
             yield from (e for e in side if is_computed(e) and _is_compact(form, e))
 
 

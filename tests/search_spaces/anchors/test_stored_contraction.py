@@ -134,6 +134,7 @@ def test_any_order_of_groups_bytes_and_rows_is_stored(
         (narrow("int8", m=257), True),
         (narrow("int8", m=256), False),
         (gated(270, 24, 64, prologue="relu_scale"), False),
+        (ops.matmul(300, 1, 64, layout="nt", b_dtype="int4", group=32), False),
         (rectified(convolution((20, 20), (3, 3), 32, 300), "x"), False),
         (rectified(convolution((20, 20), (2, 2), 32, 300, stride=2), "x"), True),
         (ops.matmul(300, 300, 64, "float8_e4m3fn", group=32, block=30, out_dtype="bfloat16"), False),
