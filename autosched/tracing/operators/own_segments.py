@@ -1,4 +1,4 @@
-"""What is looked up for the segment of every row, in sums over the rows of segments: the entry of the segment itself.
+"""Entries looked up for the segment of every row, in sums over the rows of segments: that of the segment itself.
 
     sum over t in segment g of f(x[t], table[segment of t])     by index, as PyTorch has it: a search for every row
     sum over t in segment g of f(x[t], table[g])                the same

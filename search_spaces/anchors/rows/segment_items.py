@@ -288,7 +288,7 @@ class _Items:
         e.body.append(Position(at, piece))
         # Items of other segments are not read.
         is_own = e.map("lt", at, behind, compared="int64")
-        own = e.map("where", is_own, at, self._count, name="own", dtype="int64")
+        place = e.map("where", is_own, at, self._count, name="place", dtype="int64")
         starts: list[Statement] = []
         ends: list[Statement] = []
         for stage in group.stages:
@@ -297,8 +297,9 @@ class _Items:
             dtype = folded_in(stage)
             running = Tile(self.names.fresh(f"{stage.name}_points"), tuple(extents), tuple(extents.values()), dtype)
             read = Tile.along((piece, *self._beside.values()), self.names.fresh(f"{stage.name}_items"), dtype)
-            e.body.append(Gather(read, self._partial(stage), (own.name, *self._beside.values()), identity(stage)))
-            e.assign(running, combine_operator(stage), running, read)
+            e.body.append(Gather(read, self._partial(stage), (place.name, *self._beside.values()), 0))
+            own = e.map("where", is_own, read, identity(stage), dtype=dtype)
+            e.assign(running, combine_operator(stage), running, own)
             starts.append(Fill(running, identity(stage)))
             ends.append(Reduce(self.rows.statistic(stage), running.name, _ITEM, stage.reduction.operator))
         of_use = Bound(start + Affine.of((_BEHIND, -1)), 0)
