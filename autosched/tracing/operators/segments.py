@@ -49,11 +49,18 @@ def _check_bounds(bounds: Value) -> None:
 
 
 def inside_alone(
-    result: Result, x: Value, bounds: tuple[Value, Value], dim: int, place: int, other: float = 0.0
+    result: Result,
+    x: Value,
+    bounds: tuple[Value, Value],
+    dim: int,
+    place: int,
+    other: float = 0.0,
+    own: Value | None = None,
 ) -> Value:
     """x in every segment, with a dimension of these at `place`: `other` at positions of other segments.
 
-    `dim`: the dimension of x that is cut. Bounds have the dimensions of x before the place, or none of them.
+    `dim`: the dimension of x that is cut. Bounds have the dimensions of x before the place, or none of them. `own`: x
+    with that dimension, where its elements differ between segments.
     """
     shape = (*x.shape[:place], bounds[0].shape[-1], *x.shape[place:])
     rank = len(shape)
@@ -64,7 +71,7 @@ def inside_alone(
     return Result(f"{result.name}_{x.name}_inside", shape, x.dtype, result.line).elementwise(
         lambda p, b, e, element: ex.call("where", is_inside(p, b, e), element, nothing),
         *(at, begin, end),
-        reshape(x, (*x.shape[:place], 1, *x.shape[place:])),
+        own or reshape(x, (*x.shape[:place], 1, *x.shape[place:])),
     )
 
 

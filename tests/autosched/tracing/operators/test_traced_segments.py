@@ -124,6 +124,7 @@ def test_gradients_of_a_grouped_product_are_grouped_products() -> None:
 
 REDUCED: dict[str, tuple[Callable[..., Tensor], *tuple[Tensor, ...]]] = {
     "softmax": (lambda x, o: softmax(x, o), X, OFFSETS),
+    "softmax by number": (lambda x, o: softmax_by_number(x, o), X, OFFSETS),
     **{
         f"{name} from {initial}": (
             lambda x, o, name=name, initial=initial: torch.segment_reduce(x, name, offsets=o, initial=initial),
@@ -158,6 +159,12 @@ REDUCED: dict[str, tuple[Callable[..., Tensor], *tuple[Tensor, ...]]] = {
 }
 
 
+def softmax_by_number(x: Tensor, offsets: Tensor) -> Tensor:
+    own = torch.bucketize(torch.arange(ROWS), offsets[1:], right=True)
+    power = torch.exp(x - torch.segment_reduce(x, "max", offsets=offsets)[own])
+    return power / power.new_zeros(GROUPS, 5).index_add(0, own, power)[own]
+
+
 def softmax(x: Tensor, offsets: Tensor) -> Tensor:
     own = torch.bucketize(torch.arange(ROWS), offsets[1:], right=True)
     power = torch.exp(x - torch.segment_reduce(x, "max", offsets=offsets)[own])
@@ -168,6 +175,22 @@ def softmax(x: Tensor, offsets: Tensor) -> Tensor:
 def test_reductions_of_segments_are_pytorchs(name: str) -> None:
     function, *inputs = REDUCED[name]
     torch.testing.assert_close(kernel_of(function, *inputs)(*inputs), function(*inputs), equal_nan=True)
+
+
+@pytest.mark.parametrize("ends", ["own", "another's", "fewer", "first row's"])
+def test_sums_of_segments_search_for_no_entry_of_their_own(ends: str) -> None:
+    """The scale of a row's segment is that of the segment that is summed, unless other ends say which it is."""
+
+    def scaled(x: Tensor, offsets: Tensor, others: Tensor, scales: Tensor) -> Tensor:
+        of_rows = {"another's": others, "fewer": offsets[:-1]}.get(ends, offsets)
+        own = torch.bucketize(torch.arange(1 if ends == "first row's" else ROWS), of_rows[1:], right=True)
+        # A row before all segments is summed by none, and has the first scale.
+        return torch.segment_reduce((x * scales[own][:, None]).exp() + 1, "sum", offsets=offsets, unsafe=True)
+
+    inputs = (X, torch.tensor([2, 5, 5, ROWS]), torch.tensor([0, 1, 7, ROWS]), torch.tensor([0.5, 0.25, -0.5]))
+    kernel = kernel_of(scaled, *inputs)
+    torch.testing.assert_close(kernel(*inputs), scaled(*inputs))
+    assert ("segment(" in str(trace(scaled, *inputs))) == (ends != "own")
 
 
 def test_reductions_from_nan_are_refused_in_words() -> None:
