@@ -23,6 +23,8 @@ _TILE_COLUMNS = 256
 _TILE = 128
 # Programs that fill a device.
 PROGRAMS = 100
+# Bytes of a folded value.
+_FOLDED_BYTES = 4
 # Capacity of a program's registers in points: 128 for each thread of eight warps.
 _POINTS = 2**15
 
@@ -42,7 +44,8 @@ def cost(workload: Workload, chained: bool = False) -> float:
     multiplying = [s for s in workload.stages if s.is_contraction or (s.factors and has_dots(workload))]
     dots = sum(s.dot_flops for s in multiplying)
     pointwise = workload.flops - dots + sum(map(_computed_again, multiplying))
-    return LAUNCH_BYTES + work(workload.min_bytes + _written_again(workload), pointwise, dots) / busy
+    moved = workload.min_bytes + _written_again(workload)
+    return LAUNCH_BYTES + work(moved, pointwise, dots) / busy + _waits(workload)
 
 
 def _computed_again(stage: Stage) -> float:
@@ -116,6 +119,15 @@ def _written_again(workload: Workload) -> int:
         return 0
     points = max(t.elements for t in workload.outputs)
     return sum(t.bytes * (points // t.elements - 1) for t in workload.outputs)
+
+
+def _waits(workload: Workload) -> float:
+    """Time in bytes for folds of segments that read others: no program has a whole segment, so these are joined and
+    stored, and another launch reads them and the inputs again."""
+    sizes = {s.name: float(_FOLDED_BYTES * math.prod(s.shape)) for s in workload.stages if s.reduction}
+    again = {t.name: float(t.bytes) for t in workload.inputs} | {name: 2 * size for name, size in sizes.items()}
+    reading = ({a.tensor for a in accesses(s.expression)} for s in workload.stages if s.cut)
+    return sum(LAUNCH_BYTES + sum(again.get(x, 0.0) for x in read) for read in reading if read & sizes.keys())
 
 
 def work(moved: float, flops: float, dots: float) -> float:

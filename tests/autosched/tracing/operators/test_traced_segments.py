@@ -198,6 +198,13 @@ def test_reductions_from_nan_are_refused_in_words() -> None:
         trace(lambda x, o: torch.segment_reduce(x, "sum", offsets=o, initial=torch.nan), X, OFFSETS)
 
 
+@pytest.mark.parametrize("function", [softmax, softmax_by_number])
+def test_a_sum_of_segments_that_reads_another_is_a_kernel_of_its_own(function: Callable[..., Tensor]) -> None:
+    top, total, result = trace(function, X, OFFSETS).cuts[0].launched
+    assert "segment(" not in f"{top}{total}"
+    assert "segment(" in str(result)
+
+
 def test_sums_by_the_segment_of_every_position_compare_no_numbers() -> None:
     lengths, x = torch.full((2000,), 2), torch.zeros(4000, 8)
     traced = trace(
