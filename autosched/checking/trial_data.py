@@ -87,10 +87,7 @@ class TrialData:
         self.divide(divisions[0])
         self._bands = [band for guarded in (*self.inputs.guarded, *self.outputs) for band in guarded.bands]
         self._surroundings = self._copy_bands()
-        self._fingerprint = self._fingerprint_now()
-        # If the reference itself is NaN, or nothing is checked, poison passes as right.
-        expected = (e for division in divisions for e in division.expectations)
-        self._hides_poison = any(bool((e.values.isnan() | e.allowed.isinf()).any()) for e in expected)
+        self._note()
 
     @staticmethod
     def drawn(workload: Workload, seed: int, device: torch.device, deadline: Deadline = NEVER) -> TrialData:
@@ -102,10 +99,7 @@ class TrialData:
             RuntimeError: they do not fit in memory.
         """
         inputs = random_inputs(workload, seed, device)
-        divisions = _divisions(workload, inputs, seed, deadline)
-        if device.type == "cuda":
-            # The float64 intermediates are several times the size of what stays.
-            torch.cuda.empty_cache()
+        divisions = _divisions(workload, inputs, telling_seeds(workload, seed), deadline)
         return TrialData(workload, inputs, divisions, _shifts(len(inputs) + len(workload.outputs), seed, device))
 
     def moved(self, seed: int) -> TrialData:
@@ -113,6 +107,19 @@ class TrialData:
         originals, device = self.inputs.originals, self.outputs[0].tensor.device
         shifts = _shifts(len(originals) + len(self.outputs), seed, device)
         return TrialData(self._workload, originals, self.divisions, shifts)
+
+    def complete_from(self, seed: int) -> None:
+        """Add the divisions that are not there to those drawn from a seed.
+
+        Raises:
+            RuntimeError: they do not fit in memory.
+        """
+        seeds = telling_seeds(self._workload, seed)[len(self.divisions) :]
+        try:
+            self.divisions += tuple(_divisions(self._workload, self.inputs.originals, seeds, NEVER))
+        finally:
+            self.divide(self._division)
+        self._note()
 
     def divide(self, division: Division) -> None:
         """Set the ends of segments, and what is expected."""
@@ -209,6 +216,12 @@ class TrialData:
     def _copy_bands(self) -> torch.Tensor:
         return torch.cat([band.contiguous().view(-1).view(torch.uint8) for band in self._bands])
 
+    def _note(self) -> None:
+        """Note what the data is, and if poison passes as right: the reference itself is NaN, or nothing is checked."""
+        self._fingerprint = self._fingerprint_now()
+        expected = (e for division in self.divisions for e in division.expectations)
+        self._hides_poison = any(bool((e.values.isnan() | e.allowed.isinf()).any()) for e in expected)
+
     def _fingerprint_now(self) -> tuple[int, ...]:
         expected = (t for d in self.divisions for e in d.expectations for t in (e.values, e.allowed))
         ends = (t for d in self.divisions for t in d.ends.values())
@@ -216,10 +229,12 @@ class TrialData:
         return tuple(int(sum_of_bits(t)) for t in (*same, *ends, *expected))
 
 
-def _divisions(workload: Workload, inputs: Sequence[torch.Tensor], seed: int, deadline: Deadline) -> Sequence[Division]:
-    """The inputs with ends of segments of every kind, that of the seed first, and the reference with each."""
+def _divisions(
+    workload: Workload, inputs: Sequence[torch.Tensor], seeds: Sequence[int], deadline: Deadline
+) -> Sequence[Division]:
+    """The inputs with the ends of segments of each seed, and the reference with these; one at least."""
     found: list[Division] = []
-    for each in telling_seeds(workload, seed):
+    for each in seeds:
         if found and deadline.over:
             break
         ends = {n: given.to(inputs[n]) for n, given in random_ends(workload, each).items()}
@@ -230,6 +245,9 @@ def _divisions(workload: Workload, inputs: Sequence[torch.Tensor], seed: int, de
             if not found or deadline == NEVER or not memory.ran_out(error):
                 raise
             break
+    if inputs and inputs[0].device.type == "cuda":
+        # The float64 intermediates are several times the size of what stays.
+        torch.cuda.empty_cache()
     return found
 
 

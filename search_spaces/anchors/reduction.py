@@ -70,7 +70,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
 def _lower(reduced: ReducedRows, values: Values) -> TileProgram:
     if is_split(values) and reduced.structure.scans:
         return shared_scans_program(reduced, values)
-    segments = segments_of(reduced) if is_split(values) else None
+    segments = segments_of(reduced) if is_split(values) else ()
     if segments:
         return rounding_in_pairs(shared_segments_program(reduced, segments, values), reduced.target)
     program = resident_program if is_resident(values) else shared_program if is_split(values) else streamed_program
@@ -91,7 +91,7 @@ def _decisions(reduced: ReducedRows) -> tuple[Decision, ...]:
     streamed = streaming(reduced.workload, target)
     if not reduced.on_gpu:
         return (*tiles, vectorizing(), prefetching(), streamed)
-    ahead = segments_of(reduced) is not None and len(split.knob.values) > 1 and target.features.has(EARLY_LAUNCH)
+    ahead = bool(segments_of(reduced)) and len(split.knob.values) > 1 and target.features.has(EARLY_LAUNCH)
     outer = [x.extent for x in structure.parallel[:-1]]
     several = bool(outer) and outer[-1] > 1
     units, tiled = Units(lambda values: target.num_sms), ("rows",)
@@ -149,12 +149,12 @@ def _rules(reduced: ReducedRows) -> tuple[Rule, ...]:
     segments = segments_of(reduced)
 
     def not_dealt(values: Values) -> str | None:
-        return why_not_dealt(reduced, segments, values) if segments and is_split(values) else None
+        return why_not_dealt(reduced, segments[0].axis, values) if segments and is_split(values) else None
 
     return (
         Rule(beside, partial(why_not_split, reduced)),
         only("join", "after", ("split",), lambda values: not is_split(values), "one kernel joins nothing"),
-        Rule((*beside, "rows"), not_dealt),
+        Rule((*beside, "rows", "online"), not_dealt),
         Rule(("columns", "rows"), is_too_long),
         only("online", False, ("columns",), is_resident, "whole rows are folded at once"),
         only("accumulate", "point", ("columns",), is_resident, "whole rows are folded at once"),

@@ -35,10 +35,11 @@ class GroupLimits(Protocol):
 
 @dataclass(frozen=True)
 class LoadedTile:
-    """A tile of an operand in shared memory, in rows of `neighbours` elements, along the reduction or not."""
+    """A tile of an operand in shared memory, in rows of `neighbours` elements of `size` bytes, along k or not."""
 
     buffer: str
     neighbours: int
+    size: int
     along_k: bool
 
 
@@ -101,7 +102,7 @@ class GroupDots:
         """Reason that the dot units cannot read the operands from where they are, or None."""
         size, least, instruction = dtype(self.dtype).bytes, self.units.row_bytes, self._instruction
         for tile in (self.a, self.b):
-            if tile.neighbours * size < least:
+            if tile.neighbours * tile.size < least:
                 return f"rows of tiles of {tile.buffer} have {tile.neighbours} elements; expected {least} bytes"
         if instruction is None or instruction.any_order:
             return None

@@ -49,8 +49,8 @@ class Offers:
     `blocks`: thread blocks of a cluster, which divide a tile and share their loads; `walks`: a producer loads the
     operands of chained dots, too; `through_registers`: rows of 32 bits that do not run along k are multiplied from
     registers; `batches`: a dot may have several products of a batch; `joins`: its operands may be several tiles, one
-    after the other; `words`: values of
-    decisions that not all backends distinguish (`schedules.words`).
+    after the other; `computes`: rows of a warp group's dots may be computed in registers; `words`: values of decisions
+    that not all backends distinguish (`schedules.words`).
 
     Larger values permit fewer. `dot_registers`: registers of a dot besides its accumulators, of those that a thread is
     launched with, if that is known; `waits`: the operands of every dot stay in shared memory until they are multiplied;
@@ -70,6 +70,7 @@ class Offers:
     batches: bool = True
     joins: bool = True
     merges: bool = False
+    computes: bool = False
     kept_registers: int = 0
     streams: bool = False
     words: frozenset[str] = USUAL_WORDS
@@ -127,6 +128,7 @@ class Offers:
             self.batches or other.batches,
             self.joins or other.joins,
             self.merges or other.merges,
+            self.computes or other.computes,
             min(self.kept_registers, other.kept_registers),
             self.streams or other.streams,
             self.words | other.words,

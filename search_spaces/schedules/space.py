@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from search_spaces.workloads.workload import Workload
 _MAX_DRAWS = 5000
 # Combinations that are checked to count a space: a second's work, and within a few per cent for a sample.
 _MOST_COUNTED = 20_000
+
+_Point = TypeVar("_Point")
 
 
 @dataclass(frozen=True)
@@ -226,9 +229,9 @@ class SearchSpace:
     def seeds(self) -> list[Schedule]:
         """The legal ones of the points that sketches propose to try first.
 
-        Points of the best backend alternate with points that only others can make, or only they as proposed; points
-        that others can make too come last. So a short search with several backends finds about as much as one with the
-        first backend alone.
+        Points of sketches alternate. Points of the best backend alternate with points that only others can make, or
+        only they as proposed; points that others can make too come last. So a short search with several backends finds
+        about as much as one with the first backend alone.
         """
         proposed = [(sketch, values) for sketch in self.sketches for values in sketch.seeds if sketch.has_start(values)]
         legal: dict[str, dict[int, Schedule]] = {}
@@ -239,10 +242,10 @@ class SearchSpace:
         for i, (sketch, values) in enumerate(proposed):
             able = [name for name in legal if i in legal[name]]
             maker |= {i: next((x for x in able if sketch.distinguishes(values, x)), able[0])} if able else {}
-        own = [[s for i, s in found.items() if maker[i] == name] for name, found in legal.items()]
-        again = [s for name, found in legal.items() for i, s in found.items() if maker[i] != name]
-        in_turn = (s for turn in itertools.zip_longest(*own) for s in turn if s is not None)
-        return list(dict.fromkeys([*in_turn, *again]))
+        order = list(_in_turn([[i for i in maker if proposed[i][0] is sketch] for sketch in self.sketches]))
+        own = [[found[i] for i in order if maker[i] == name] for name, found in legal.items()]
+        again = [found[i] for name, found in legal.items() for i in order if i in found and maker[i] != name]
+        return list(dict.fromkeys([*_in_turn(own), *again]))
 
     def _as_deep_as_fits(self, sketch: Sketch, values: Values, backend: str) -> Schedule:
         """The start, or the deepest one below it that is legal; an illegal one if there is none."""
@@ -311,6 +314,11 @@ class SearchSpace:
 
     def _schedule(self, sketch: Sketch, values: Values, backend: str) -> Schedule:
         return Schedule(sketch.name, tuple([(k.name, values[k.name]) for k in sketch.knobs]), self.lower, backend)
+
+
+def _in_turn(some: Sequence[Sequence[_Point]]) -> Iterator[_Point]:
+    """The first of each, then the second of each, and so on."""
+    return (x for turn in itertools.zip_longest(*some) for x in turn if x is not None)
 
 
 def _least_enough(values: Sequence[KnobValue], used: KnobValue) -> KnobValue | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from autosched.checking.pieces.masked import at_positions_left
 from autosched.checking.pieces.ranges import (
     Evaluate,
     condition_of,
@@ -56,17 +57,19 @@ def pieces_of(workload: Workload, inputs: Sequence[torch.Tensor], evaluate: Eval
     if largest.points <= _LARGEST:
         return None
     allowed = [*_axes(workload)]
-    for axis in allowed:
-        if runs := runs_of_segments(workload, axis, inputs):
-            cut = (of_one_segment(_part(workload, axis, r.first, r.count), axis, r) for r in runs)
-            return _pieces(workload, axis, cut, inputs)
     # A piece of a condition leaves out more of all other axes.
     cut_first = [x for x in allowed if x in largest.condition] or [x for x in allowed if x in largest.axes]
     axis = max(cut_first, key=lambda x: x.extent, default=Axis("", 1))
-    if axis.extent == 1:
-        return None
     size = max(1, int(axis.extent / _count(workload)))
     firsts = range(0, axis.extent, size)
+    for cut_axis in allowed:
+        runs = runs_of_segments(workload, cut_axis, inputs)
+        # Many short segments with small entries are fewer pieces of several each.
+        if runs and (len(runs) <= len(firsts) or axis.extent == 1):
+            cut = (of_one_segment(_part(workload, cut_axis, r.first, r.count), cut_axis, r) for r in runs)
+            return _pieces(workload, cut_axis, cut, inputs)
+    if axis.extent == 1:
+        return None
     parts = (_part(workload, axis, first, min(size, axis.extent - first)) for first in firsts)
     return _pieces(workload, axis, (_within_ranges(part, inputs, evaluate) for part in parts), inputs)
 
@@ -173,6 +176,12 @@ def _part(workload: Workload, axis: Axis, first: int, count: int) -> Workload:
 
 def _within_ranges(part: Workload, inputs: Sequence[torch.Tensor], evaluate: Evaluate) -> Workload:
     """The same with only those positions of reduced axes at which conditions hold."""
+    for axis in dict.fromkeys(x for s in part.stages if s.reduction for x in s.reduction.axes):
+        named = {s.name: s for s in part.stages}
+        if all(
+            _follows(s, axis, named) and (axis not in s.axes or s.name not in part.output_names) for s in part.stages
+        ):
+            part = at_positions_left(part, axis, inputs, evaluate)
     stages = []
     for stage in part.stages:
         if cut_of(stage) is not None:

@@ -31,14 +31,14 @@ from search_spaces.workloads.expressions.walking import distinct, reindexed, rew
 Evaluate = Callable[[Workload, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 # The value that changes no fold.
-_IDENTITIES = {"sum": 0.0, "max": -math.inf, "min": math.inf}
+IDENTITIES = {"sum": 0.0, "max": -math.inf, "min": math.inf}
 
 
 def condition_of(stage: Stage) -> Expression | None:
     """The condition without which an element of a reduction is its identity; None if there is none."""
-    if stage.reduction is None or stage.reduction.operator not in _IDENTITIES or is_integral(stage.expression):
+    if stage.reduction is None or stage.reduction.operator not in IDENTITIES or is_integral(stage.expression):
         return None
-    identity = Literal(_IDENTITIES[stage.reduction.operator])
+    identity = Literal(IDENTITIES[stage.reduction.operator])
     # Of a product all factors have the same one: 0 times an infinity is no identity.
     found = {_condition(factor, identity) for factor in stage.factors or (stage.expression,)}
     return found.pop() if len(found) == 1 else None
@@ -64,7 +64,19 @@ def range_of(
         return None
     if bounds := bounds_of(condition, axis.name):
         return _between(bounds, axis, lambda number: _evaluated(number, stage, workload, inputs, evaluate))
-    others = tuple(x for x in stage.loops if x.name in variables(condition) and x != axis)
+    return positions_where(condition, stage.loops, axis, workload, inputs, evaluate)
+
+
+def positions_where(
+    condition: Expression,
+    loops: Sequence[Axis],
+    axis: Axis,
+    workload: Workload,
+    inputs: Sequence[torch.Tensor],
+    evaluate: Evaluate,
+) -> tuple[int, int]:
+    """First position of an axis and number of those at which a condition of the inputs holds somewhere; at least 1."""
+    others = tuple(x for x in loops if x.name in variables(condition) and x != axis)
     holds = Reduction("max", others) if others else None
     asked = Workload("holds", workload.inputs, (Stage("holds", (axis,), condition, holds),))
     (found,) = evaluate(asked, inputs)
@@ -135,8 +147,17 @@ def with_bare_factors(stage: Stage, workload: Workload, inputs: Sequence[torch.T
         return stage
     first, *others = stage.factors or (stage.expression,)
     bare = [without_condition(e) for e in others]
-    finite = (bool(_evaluated(e, stage, workload, inputs, evaluate).isfinite().all()) for e in bare)
-    return replace(stage, expression=functools.reduce(mul, bare, first)) if all(finite) else stage
+    finite = all(are_finite(e, stage, workload, inputs, evaluate) for e in bare)
+    return replace(stage, expression=functools.reduce(mul, bare, first)) if finite else stage
+
+
+def are_finite(
+    e: Expression, stage: Stage, workload: Workload, inputs: Sequence[torch.Tensor], evaluate: Evaluate
+) -> bool:
+    """True if an expression of a stage reads inputs alone, and all its values are finite."""
+    read = {part.tensor for part in distinct(e) if isinstance(part, Access | LookUp)}
+    known = read <= {t.name for t in workload.inputs}
+    return known and bool(_evaluated(e, stage, workload, inputs, evaluate).isfinite().all())
 
 
 def without_condition(factor: Expression) -> Expression:

@@ -113,8 +113,10 @@ class KernelCheck:
         Raises:
             Failed: the kernel is not right.
         """
-        if not self.data.complete:
+        if not self.data.intact:
             self.prepare(self._seed, None)
+        if not self.data.complete:
+            self.data.complete_from(self._seed)
         self.first(run, None)
         if len(self.data.divisions) > 1:
             # The outputs are those of the last division, the data that of the first again.

@@ -15,6 +15,7 @@ import torch
 from autosched.tracing.operators.gather_rules import from_the_end
 from autosched.tracing.operators.joining_rules import joined, padded
 from autosched.tracing.operators.known_positions import sums_near
+from autosched.tracing.operators.own_segments import of_segments
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, constant_number, converted, reshape
 from autosched.tracing.operators.segments import MOST_COMPARED, bounds_of_ends, ends_of, inside_alone
 from autosched.tracing.operators.view_translation import expand, first_of, permute, piece
@@ -191,7 +192,8 @@ def _sums_along(result: Result, values: Value, d: int, index: Value, size: int, 
         return near
     ends = ends_of(index, 0) if len(index.shape) == 1 else None
     if ends is not None and size <= ends.elements:
-        return _sums_of_segments(result, values, d, piece(ends, 0, 0, size))
+        whole = size == ends.elements
+        return _sums_of_segments(result, values, d, ends if whole else piece(ends, 0, 0, size))
     _check_compared(index.elements)
     rank = len(values.shape)
     at = arange(size, rank + 1, d, f"{result.name}_at")
@@ -202,7 +204,7 @@ def _sums_along(result: Result, values: Value, d: int, index: Value, size: int, 
 
 def _sums_of_segments(result: Result, values: Value, d: int, ends: Value) -> Value:
     """The sums of the values along d within each segment, which are next to each other."""
-    terms = inside_alone(result, values, bounds_of_ends(ends), d, place=d)
+    terms = inside_alone(result, values, bounds_of_ends(ends), d, place=d, own=of_segments(values, ends, d))
     dtype = "int64" if is_integer(values.dtype) else "float32"
     return result.reduced("sum", terms, (d + 1,), name=f"{result.name}_sums", dtype=dtype)
 

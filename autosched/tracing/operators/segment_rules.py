@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from autosched.tracing.operators.own_segments import of_segments
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, as_constant, converted, reshape
 from autosched.tracing.operators.scan_rules import RULES as SCANS
 from autosched.tracing.operators.segments import bounds_of_offsets, inside_alone, segment_of
@@ -46,10 +47,13 @@ def _segment_reduce(
 ) -> Value:
     """`unsafe` leaves a check of the lengths out, which no kernel makes."""
     _check_floats(data)
+    if initial is not None and math.isnan(initial):
+        raise UnsupportedError("reductions of segments from NaN; expected a number")
     begin, end = _bounds(result, lengths, offsets)
     operator, identity, combine = _FOLDS[reduce]
     dim = axis % len(data.shape)
-    terms = inside_alone(result, data, (begin, end), dim, place=dim, other=identity)
+    own = of_segments(data, end, dim) if len(end.shape) == 1 else None
+    terms = inside_alone(result, data, (begin, end), dim, place=dim, other=identity, own=own)
     folded = result.reduced(operator, terms, (dim + 1,), name=f"{result.name}_folded")
     first = None if initial is None else Literal(float(initial))
     shape = (*begin.shape, *(1,) * (len(result.shape) - len(begin.shape)))

@@ -8,6 +8,10 @@ Positions that no segment has are data as well: they are read by nobody, and wha
 
 from __future__ import annotations
 
+import math
+
+import torch
+
 from autosched.tracing.capture.graph_nodes import SORTS
 from autosched.tracing.operators.joining_rules import padded
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, as_constant, reshape
@@ -45,11 +49,18 @@ def _check_bounds(bounds: Value) -> None:
 
 
 def inside_alone(
-    result: Result, x: Value, bounds: tuple[Value, Value], dim: int, place: int, other: float = 0.0
+    result: Result,
+    x: Value,
+    bounds: tuple[Value, Value],
+    dim: int,
+    place: int,
+    other: float = 0.0,
+    own: Value | None = None,
 ) -> Value:
     """x in every segment, with a dimension of these at `place`: `other` at positions of other segments.
 
-    `dim`: the dimension of x that is cut. Bounds have the dimensions of x before the place, or none of them.
+    `dim`: the dimension of x that is cut. Bounds have the dimensions of x before the place, or none of them. `own`: x
+    with that dimension, where its elements differ between segments.
     """
     shape = (*x.shape[:place], bounds[0].shape[-1], *x.shape[place:])
     rank = len(shape)
@@ -60,7 +71,7 @@ def inside_alone(
     return Result(f"{result.name}_{x.name}_inside", shape, x.dtype, result.line).elementwise(
         lambda p, b, e, element: ex.call("where", is_inside(p, b, e), element, nothing),
         *(at, begin, end),
-        reshape(x, (*x.shape[:place], 1, *x.shape[place:])),
+        own or reshape(x, (*x.shape[:place], 1, *x.shape[place:])),
     )
 
 
@@ -68,23 +79,28 @@ def segment_of(result: Result, bounds: Value, at: Value, right: bool = True) -> 
     """The number of bounds, which are sorted, that are at most the element of `at` (less than it, unless `right`)."""
     if not is_integer(bounds.dtype):
         return _counted(result, bounds, at, right)
-    position = at if right else _place_before(result, at)
-    return result.of(Segments, ends=bounds, position=position, dtype="int64")
-
-
-def _place_before(result: Result, at: Value) -> Value:
-    """The position before: integers less than one are at most the one before it."""
-    before = result.part("before", at.shape, "int64")
-    return before.elementwise(lambda p: ex.sub(p, Integer(1)), at)
+    if right:
+        return result.of(Segments, ends=bounds, position=at, dtype="int64")
+    # Integers less than one are at most the one before it.
+    before = result.part("before", at.shape, "int64").elementwise(lambda p: ex.sub(p, Integer(1)), at)
+    found: Value = result.of(Segments, ends=bounds, position=before, dtype="int64")
+    if at.dtype != "int64" or isinstance(_unshaped(at), Arange):
+        return found
+    # None is before the least one.
+    second = Integer(torch.iinfo(torch.int64).min + 1)
+    return result.part("known", at.shape, "int64").elementwise(
+        lambda p, n: ex.call("where", ex.call("lt", p, second), Integer(0), n), at, found
+    )
 
 
 def ends_of(index: Value, dim: int) -> Value | None:
     """The ends of which the index is the segment of every position along this dimension; None for other indices."""
-    rank = len(index.shape)
+    rank, positions = len(index.shape), index.shape[dim]
     if isinstance(index, View) and isinstance(index.kind, Expansion):
         index = index.argument
     own = (*(1,) * (rank - len(index.shape)), *index.shape)
-    if any(size > 1 for d, size in enumerate(own) if d != dim):
+    # One position may stand for all of them.
+    if own[dim] != positions or math.prod(own) != positions:
         return None
     segments = _unshaped(index)
     if not isinstance(segments, Segments):
@@ -127,7 +143,10 @@ def _unshaped(value: Value) -> Value:
 
 
 def _counted(result: Result, bounds: Value, at: Value, right: bool) -> Value:
-    """The same of bounds that are no integers: each is compared with each. NaN is behind all of them."""
+    """The same of bounds that are no integers: each is compared with each. NaN is behind all of them.
+
+    A bound that is NaN counts as passed; PyTorch's search passes it or not by where it lies.
+    """
     (count,) = bounds.shape
     if count > MOST_COMPARED:
         raise UnsupportedError(f"places among {count} bounds of {bounds.dtype}; at most {MOST_COMPARED} are compared")

@@ -8,6 +8,7 @@ A class of 8 images of 14 rows of 14 columns, and tiles of 128 positions of it:
     range    positions 128*t … 128*t + 127 of the number image*196 + row*14 + column, whose digits are those three
     joined   of a reduction: the boxes at all columns, one after the other (`joined_tiles`)
     unrolled of a reduction: the same, as operands of a dot for each column
+    interleaved of a reduction: the same of a computed operand, alternating along the tile (`interleaved_tiles`)
 
 A range has padding only at its end. Each index moves along a digit (`tiles.Flat`), and digits that are in radix in
 memory are one position again.
@@ -31,7 +32,7 @@ from search_spaces.workloads.expressions.expression import Access, why_not_slice
 from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.workload import Axis
 
-BOX, FUSED, RANGE, JOINED, UNROLLED = "box", "fused", "range", "joined", "unrolled"
+BOX, FUSED, RANGE, JOINED, UNROLLED, INTERLEAVED = "box", "fused", "range", "joined", "unrolled", "interleaved"
 # Longest tiles.
 LONGEST = 512
 # The classes of a contraction that are tiled, by the names of their tiled axes.
@@ -71,12 +72,12 @@ class ClassTiles:
     @property
     def in_one_loop(self) -> bool:
         """True if one loop is over the tiles at all positions, with digits for its variables."""
-        return self.summed and (self.boxed or self.kind in (FUSED, JOINED, UNROLLED))
+        return self.summed and (self.boxed or self.kind in (FUSED, JOINED, UNROLLED, INTERLEAVED))
 
     @property
     def together(self) -> Axis | None:
-        """The axis at all of whose positions an iteration has boxes: joined along the tiled one, or each for itself."""
-        return together_axis(self.axes, self.tiled) if self.kind in (JOINED, UNROLLED) else None
+        """The axis at all of whose positions an iteration has boxes: joined, alternating, or each for itself."""
+        return together_axis(self.axes, self.tiled) if self.kind in (JOINED, UNROLLED, INTERLEAVED) else None
 
     @property
     def joined(self) -> Axis | None:
@@ -87,6 +88,16 @@ class ClassTiles:
     def unrolled(self) -> bool:
         """True if an iteration has several boxes, each an operand of a dot of its own."""
         return self.kind == UNROLLED
+
+    @property
+    def interleaved(self) -> bool:
+        """True if an iteration has several boxes of an operand, alternating along the tiled axis."""
+        return self.kind == INTERLEAVED
+
+    @property
+    def depth(self) -> int:
+        """Products of an iteration's dot."""
+        return self.size * (self.together.extent if self.interleaved and self.together else 1)
 
     @cached_property
     def sides(self) -> dict[str, int]:
@@ -104,8 +115,12 @@ class ClassTiles:
 
     @property
     def extents(self) -> dict[str, int]:
-        """Positions of a tile along every axis; those of a range count along the tiled one."""
-        return {self.tiled.name: self.size} if self.ranged else self.sides
+        """Positions of a tile along every axis; those of a range count along the tiled one.
+
+        Alternating values are neighbours along the axis of these.
+        """
+        alternating = {self.together.name: self.depth} if self.interleaved and self.together else {}
+        return {self.tiled.name: self.size} if self.ranged else {**self.sides, **alternating}
 
     @property
     def counts(self) -> dict[str, int]:

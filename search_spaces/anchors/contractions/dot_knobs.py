@@ -10,6 +10,7 @@ from typing import NamedTuple
 from search_spaces.anchors.contractions.batch_tiles import batch_axis, batch_tile, batch_tiling, has_warp_dots
 from search_spaces.anchors.contractions.class_tiles import (
     CLASSES,
+    INTERLEAVED,
     JOINED,
     UNROLLED,
     class_positions,
@@ -18,6 +19,11 @@ from search_spaces.anchors.contractions.class_tiles import (
     may_range,
 )
 from search_spaces.anchors.contractions.halos import has_halo, has_views_along_k
+from search_spaces.anchors.contractions.interleaved_tiles import (
+    computed_side,
+    may_interleave,
+    with_neighbours_joined,
+)
 from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_copies import (
     PREPARED_WAYS,
@@ -83,12 +89,15 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     sides = zip(LOADS, form.operands, strict=True)
     halos = {x: (HALO,) if offers.halos and not form.looked_up and has_halo(form, side) else () for x, side in sides}
     ways = {x: (*halos[x], *ways_to_load(workload, form, x, target, offers, ranged)) for x in LOADS}
+    if offers.computes and may_interleave(form):
+        ways |= _of_neighbours(form, ways, target)
     depth = class_positions(form, "k", ranged=True)
     views = has_views_along_k(form, halos) and has_warp_dots(form, target)
     batch = batch_tiling(form, target, offers.batches or views)
     together = joined_depths(form) if offers.joins or views else ()
     grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
-    producible = not form.looked_up and all(_is_moved(form, x, ways[x]) for x in LOADS)
+    computed = offers.computes and may_compute(form, ways)
+    producible = computed or (not form.looked_up and all(_is_moved(form, x, ways[x]) for x in LOADS))
     units = target.wave_groups if producible else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
     several = min(class_positions(form, x, ranged[x]) for x in "mn") > SHORT_AXIS_TILES[0]
@@ -99,6 +108,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     shared_by = Units(lambda values: target.num_sms // specialized_blocks(values, offers.blocks), ("ctas",))
     boxed = {"m": {*ways["a_load"]}, "n": {*ways["b_load"]}}
     boxed["k"] = (boxed["m"] & boxed["n"]) - {HALO}
+    kinds = {JOINED: together, UNROLLED: may_unroll(form), INTERLEAVED: computed and may_interleave(form)}
     ranges = [
         d
         for name, (axes, _) in form.classes.items()
@@ -107,7 +117,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
             [x.extent for x in axes],
             ranged[name],
             BOX_TILES[name] if boxed[name] & {"descriptor", HALO} else (),
-            [kind for kind, one in ((JOINED, together), (UNROLLED, may_unroll(form))) if name == "k" and one],
+            [kind for kind, one in kinds.items() if name == "k" and one],
         )
     ]
     tiled = (*(d.name for d in ranges if d.name != "k_axes"), "m", "n")
@@ -143,6 +153,32 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         num_warps(target, WARPS[0], WARPS[-1], groups),
         pipelining(target, (1, 2, 3, 4, 5, 6, 8), dots=True),
     )
+
+
+def _of_neighbours(
+    form: Contraction, ways: Mapping[str, tuple[KnobValue, ...]], target: Target
+) -> dict[str, tuple[KnobValue, ...]]:
+    """Ways to load the operand as stored, where the values that share an element of the other one alternate along k."""
+    knob = LOADS[1 - (computed_side(form) or 0)]
+    more = addressing(with_neighbours_joined(form), target)
+    return {knob: tuple(dict.fromkeys((*ways[knob], *more)))}
+
+
+def may_compute(form: Contraction, ways: Mapping[str, Sequence[KnobValue]]) -> bool:
+    """True if groups of warps may compute the operands of one side in registers, of what descriptors load along k.
+
+    Values that share an element have to alternate along k.
+    """
+    side = computed_side(form)
+    if side is None or form.looked_up or form.is_scaled or dtype(form.dtype).bytes != 2:
+        return False
+    plain = LOADS[1 - side]
+    read = [[*whole_tiles(e, form)] for e in form.operands[side]]
+    whole = all(len(each) == 1 and each[0].index[-1].axis == form.k.name for each in read)
+    described = all("descriptor" in ways[x] for x in LOADS)
+    if may_unroll(form):
+        return whole and described and may_interleave(form)
+    return whole and described and _is_moved(form, plain, tuple(ways[plain]))
 
 
 def _is_moved(form: Contraction, knob: str, ways: tuple[KnobValue, ...]) -> bool:

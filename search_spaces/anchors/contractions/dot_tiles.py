@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache, partial
 from typing import Literal
 
 from search_spaces.anchors.contractions.class_tiles import ClassTiles, class_tiles
+from search_spaces.anchors.contractions.interleaved_tiles import interleaved
 from search_spaces.anchors.contractions.joined_tiles import joined, places_of, views_at
 from search_spaces.anchors.contractions.operand_tiles import LOADS, Iteration, Operands, iteration_of
 from search_spaces.anchors.contractions.output_tiles import OutputTile
@@ -206,7 +207,7 @@ class DotTile:
         count, side = blocks // self.splits, self.reduced.sides[self.form.k.name]
         parts = (("k.split", count * side),) if self.splits > 1 else ()
         place = self.place(start_of((variable, side), *parts))
-        iteration = self._at(operands, names, place, self._end(beyond=True))
+        iteration = self._at(operands, place, names, self._end(beyond=True))
         sides = zip(LOADS, iteration.tiles, strict=True)
         windows = {t.name for x, tiles in sides if self.values[x] == HALO for t in tiles.values()}
         halos, body, within = list[Statement](), list[Statement](), {f"{x.name}.0": x.extent for x in self.form.around}
@@ -229,12 +230,16 @@ class DotTile:
 
     def _iteration(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Steps:
         """The loads of an iteration at this start, and its dots; `beyond`: true if it may reach beyond the end of k."""
-        places, end = places_of(self.reduced, self.place(start)), self._end(beyond)
-        if not self.reduced.unrolled:
-            parts = [self._at(operands, names, x, end) for x in places]
+        place, end = self.place(start), self._end(beyond)
+        places = places_of(self.reduced, place)
+        if not self.reduced.unrolled and not self.reduced.interleaved:
+            parts = [self._at(operands, x, names, end) for x in places]
             return self._steps([joined(parts, self.reduced, names)], names)
         shared = Neighbours({t.name: t.effective_strides for t in self.workload.inputs})
-        return self._steps([self._at(operands, names, x, end, shared) for x in places], names)
+        if self.reduced.interleaved:
+            at = partial(self._at, names=names, end=end, shared=shared)
+            return self._steps([interleaved(self.form, self.reduced, operands, place, at, names)], names)
+        return self._steps([self._at(operands, x, names, end, shared) for x in places], names)
 
     def _end(self, beyond: bool) -> Axis | None:
         return self.reduced.outermost if beyond and self.reaches else None
@@ -242,8 +247,8 @@ class DotTile:
     def _at(
         self,
         operands: Operands,
-        names: Names,
         place: Mapping[str, Slice],
+        names: Names,
         end: Axis | None,
         shared: Neighbours | None = None,
     ) -> Iteration:

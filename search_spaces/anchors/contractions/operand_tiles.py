@@ -44,6 +44,11 @@ class Operands:
         rows, columns = ({e: change(read) for e, read in side.items()} for side in self.sides)
         return replace(self, sides=(rows, columns))
 
+    def of_side(self, side: int) -> Operands:
+        """The operands of the rows (side 0) alone, or of the columns (1)."""
+        rows, columns = self.sides
+        return replace(self, sides=(rows, {}) if side == 0 else ({}, columns))
+
 
 @dataclass(frozen=True)
 class Iteration:

@@ -1,8 +1,9 @@
-"""Computed operands, stored by a kernel before the contraction: each element is computed once, not in every tile.
+"""Operands that are computed or looked up, stored by a kernel before the contraction: once, not by every tile.
 
 Before:  grid m.0, n.0: for k.0: b = f(q[n, k], s[n]); acc += dot(x[m, k], b)
 After:   grid n.0, k.0: b_stored[n, k] = f(q[n, k], s[n])      in the type that dots multiply, at every call
          the contraction of x and b_stored
+So are rows at places that are data, x[token[m], k], also of products of segments.
 
 Ansor's rule "cache stage" (Zheng et al., 2020, table 1) for what is computed. It costs the operand's bytes twice over,
 and as much memory; for that the product is one of tensors, with descriptors, roles of warps and clusters.
@@ -24,12 +25,14 @@ from search_spaces.programs.tile_program import Buffer, Kernel, Launch
 from search_spaces.programs.tiles import Flat, Slice, Tile
 from search_spaces.schedules.knobs import padded
 from search_spaces.structure.contraction import Contraction, accumulator_dtype, contraction_as_named
+from search_spaces.structure.looked_up import with_looked_up_tiles
 from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.structure.operand_types import is_computed
+from search_spaces.structure.segmented import segmented
 from search_spaces.structure.stages import with_inputs_named
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression, LookUp, mul
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, LookUp, mul
 from search_spaces.workloads.expressions.walking import accesses, distinct, distinct_accesses, rewritten, variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.strides import dense_strides
@@ -86,7 +89,7 @@ class StoredOperand:
 
     def _sharing(self, dimensions: Iterable[Sequence[Axis]]) -> Axis | None:
         """The innermost axis of one of these dimensions along which every element that is read stays the same."""
-        moving = {x for a in accesses(self.operand) for x in variables(a)}
+        moving = {x for e in distinct(self.operand) if isinstance(e, Access | LookUp) for x in variables(e)}
         inner = (axes[-1] for axes in dimensions if len(axes) > 1)
         return next((x for x in inner if x.name not in moving and padded(x.extent) == x.extent), None)
 
@@ -141,23 +144,28 @@ def with_stored_operands(workload: Workload) -> tuple[Workload, tuple[StoredOper
     Raises:
         UnmatchedError: no operand is computed by several tiles, or those that are take too much memory.
     """
-    form = contraction_as_named(workload)
+    of = segmented(workload)
+    form = contraction_as_named(of.form.workload if of else workload)
     if form is None:
         raise UnmatchedError("its sums are no products of rows and columns over common axes")
     if form.is_scaled or form.workload.precision == "fast":
         raise UnmatchedError("scales are factors of parts of its sums, or operands are 8-bit floats")
     names = Names({t.name for t in form.workload.inputs} | {s.name for s in form.workload.stages})
-    operands = {e: _layout(form, e) for e in _computed_often(form)}
+    # What is computed of the entry of a table is another matrix for each segment.
+    operands = {e: _layout(form, e) for e in _computed_often(form) if not of or isinstance(e, Gather)}
     if not operands:
         raise UnmatchedError(
-            "none of its operands is computed by several tiles, of tensors with about as many elements"
+            "none of its operands is looked up, or computed by several tiles, of tensors with about as many elements"
         )
     made = {
         e: _made(form, axes, names.fresh(f"{_largest(form, e).tensor.name}_stored")) for e, axes in operands.items()
     }
     reads = {e: Access(made[e].name, tuple(axis_index(x.name) for x in axes)) for e, axes in operands.items()}
-    changed = _respelled(_changed(form, reads, tuple(made.values())))
+    stages = _read_instead(workload, reads) if of else _with_operands(form, reads, made.values())
+    changed = _respelled(_of_stages(workload if of else form.workload, stages, made.values()))
     spelled = {t.name: t for t in changed.inputs}
+    if not {t.name for t in made.values()} <= spelled.keys():
+        raise UnmatchedError("the products of its segments read operands at other axes")
     read = {a.tensor for e in operands for a in accesses(e)}
     if other := next((t.name for t in form.workload.inputs if t.name in read and spelled.get(t.name, t) != t), None):
         raise UnmatchedError(f"{other} has other dimensions where it is no operand")
@@ -165,10 +173,15 @@ def with_stored_operands(workload: Workload) -> tuple[Workload, tuple[StoredOper
 
 
 def _computed_often(form: Contraction) -> Iterator[Expression]:
-    """The computed operands that several of the longest tiles of the other side read, of few elements."""
-    for side, others in zip(form.operands, (form.columns, form.rows), strict=True):
-        if math.prod(x.extent for x in others) > TILES[-1]:
-            yield from (e for e in side if is_computed(e) and _is_compact(form, e))
+    """Operands of several rows that several of the longest tiles of the other side look up, or compute of few elements.
+
+    A single row would be a vector, which a product of tensors does not read.
+    """
+    classes = (form.rows, form.columns)
+    for side, own, others in zip(form.operands, classes, classes[::-1], strict=True):
+        if math.prod(x.extent for x in own) > 1 and math.prod(x.extent for x in others) > TILES[-1]:
+            computed = filter(is_computed, side)
+            yield from (e for e in computed if _is_compact(form, e) or _is_looked_up(form, e))
 
 
 def _is_compact(form: Contraction, operand: Expression) -> bool:
@@ -180,8 +193,17 @@ def _is_compact(form: Contraction, operand: Expression) -> bool:
     return own <= largest.tensor.elements and 1 < every <= _MOST_OF_ONE * own
 
 
+def _is_looked_up(form: Contraction, operand: Expression) -> bool:
+    """True for elements of a tensor at places that are data, unless these are places of whole tiles."""
+    in_parts = (e for side in with_looked_up_tiles(form).operands for e in side)
+    return isinstance(operand, Gather) and operand in in_parts
+
+
 def _largest(form: Contraction, operand: Expression) -> OperandMap:
-    """The map of the largest tensor that an operand reads."""
+    """The map of the largest tensor that an operand reads; of one that is looked up, as far as it is affine."""
+    if isinstance(operand, Gather):
+        index = (i if isinstance(i, Affine) else Affine() for i in operand.index)
+        return form.map_of(Access(operand.tensor, tuple(index)))
     return max(map(form.map_of, distinct_accesses(operand)), key=lambda x: x.tensor.elements)
 
 
@@ -209,8 +231,20 @@ def _made(form: Contraction, axes: tuple[Axis, ...], name: str) -> Tensor:
     return Tensor(name, shape, form.dtype, (*rows[:-1], *dense_strides(shape[first:])))
 
 
-def _changed(form: Contraction, reads: Mapping[Expression, Access], made: tuple[Tensor, ...]) -> Workload:
-    """The workload with these reads as operands: sums of products, and what follows them."""
+def _of_stages(workload: Workload, stages: Sequence[Stage], made: Iterable[Tensor]) -> Workload:
+    """The workload of these stages, with the inputs that they read."""
+    read = {e.tensor for s in stages for e in distinct(s.expression) if isinstance(e, Access | LookUp)}
+    inputs = tuple(t for t in (*workload.inputs, *made) if t.name in read)
+    return replace(workload, inputs=inputs, stages=tuple(stages), arguments=())
+
+
+def _read_instead(workload: Workload, reads: Mapping[Expression, Access]) -> list[Stage]:
+    """The stages with these reads for what is looked up."""
+    return [replace(s, expression=rewritten(s.expression, reads.get)) for s in workload.stages]
+
+
+def _with_operands(form: Contraction, reads: Mapping[Expression, Access], made: Iterable[Tensor]) -> list[Stage]:
+    """The stages with these reads as operands: sums of products, and what follows them."""
     workload = form.workload
     stages = {s.name: s for s in workload.stages}
     names = Names({*stages, *(t.name for t in (*workload.inputs, *made))})
@@ -232,9 +266,7 @@ def _changed(form: Contraction, reads: Mapping[Expression, Access], made: tuple[
         for name, e in results.items()
         if called.get(name) != name
     ]
-    read = {e.tensor for s in (*sums, *rest) for e in distinct(s.expression) if isinstance(e, Access | LookUp)}
-    inputs = tuple(t for t in (*workload.inputs, *made) if t.name in read)
-    return replace(workload, inputs=inputs, stages=(*sums, *rest), arguments=())
+    return [*sums, *rest]
 
 
 def _respelled(workload: Workload) -> Workload:

@@ -64,9 +64,8 @@ def why_no_window(
     return why_no_im2col(Buffer(tensor.name, tensor.shape, tensor.dtype, "input", tensor.strides), load, extents, by)
 
 
-def moves_one_dimension(form: Contraction, name: str, knob: str) -> bool:
-    """True if ranges of a class are one dimension of all tensors whose transfer the knob decides."""
-    axes, _ = form.classes[name]
+def moves_one_dimension(form: Contraction, axes: Sequence[Axis], knob: str) -> bool:
+    """True if ranges of these axes are one dimension of all tensors whose transfer the knob decides."""
     return all(_is_one_dimension(form, access, strides, axes) for access, strides in moved_by(form, knob))
 
 

@@ -179,6 +179,8 @@ class _Items:
         until = replace(tiles, name=e.names.fresh("until"))
         e.body.append(Scan((until,), (tiles.name,), _SEGMENTS, _sum(e.names)))
         live = [self._folded(e, until, "live", "max")] if self._live else []
+        # Ends that are not sorted may have more than the integers of a list hold.
+        live = [e.map("minimum", n, self._most, dtype="int64") if self.listed else n for n in live]
         # A list has its own programs, one for each item.
         e.body += [self._counted(count) for count in live if not self.listed]
         item = self._single(e, axis_index(self._item), "item")

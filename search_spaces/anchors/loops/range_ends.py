@@ -17,7 +17,14 @@ from search_spaces.programs.statements import Let, Reduce
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.structure.reads.ranges import RangeEnd, is_ranged
 from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Expression
 from search_spaces.workloads.expressions.walking import variables
+
+
+def read_ahead(forms: Collection[Affine], ends: Mapping[str, RangeEnd], emitter: Emitter) -> dict[Expression, Tile]:
+    """The ends in these forms as tiles of the rows, where the emitter is: loops then do not read them again."""
+    named = {v for form in forms if is_ranged(form) for v in form.axes if v in ends}
+    return {ends[v].expression: emitter.tile(ends[v].expression, "end") for v in sorted(named)}
 
 
 def bound(

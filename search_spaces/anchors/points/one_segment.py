@@ -31,8 +31,10 @@ def write_outputs(structure: Structure, emitter: Emitter, apart: bool) -> None:
     if segment is None:
         _write(structure, emitter)
         return
-    for access in dict.fromkeys(a for body in bodies for a in accesses(body)):
-        emitter.emit(access)  # Meanwhile the segment is found.
+    # Meanwhile the segment is found. Reads that selections make one are not there yet.
+    ahead = (a for body in bodies for a in accesses(body)) if emitter.selections is None else ()
+    for access in dict.fromkeys(ahead):
+        emitter.emit(access)
     number = _bound(segment, emitter)
     alone, across = emitter.within(), emitter.within()
     alone.know(segment, number)

@@ -83,13 +83,14 @@ class RowTiles:
     """The rows of one program: `height` of the last parallel axis, one position of every other one.
 
     `walked`: slices of the reduced axes except the column, in variables of the loops around it. `scan`: scans of every
-    iteration over some columns, before its other statements.
+    iteration over some columns, before its other statements. `ahead`: values of rows, computed before loops.
     """
 
     structure: Structure
     height: int
     walked: Mapping[str, Slice] = field(default_factory=dict)
     scan: Callable[[Emitter, Slice], None] | None = None
+    ahead: Mapping[Expression, Tile] = field(default_factory=dict)
 
     @property
     def workload(self) -> Workload:
@@ -138,6 +139,8 @@ class RowTiles:
         place = {**self.walked, **self.place} if columns is None else self.place_with(columns)
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
         made = Emitter(place, dtypes, names, tiles=dict(known), fill=fill)
+        for expression, tile in self.ahead.items():
+            made.know(expression, tile)
         if columns is not None and self.scan is not None:
             self.scan(made, columns)
         return made

@@ -7,6 +7,7 @@ After:   kernel 1, grid item in S + G - 1:
          kernel 2, grid g in G:
            total = sum of partial_total from item part of begin[g] + g to item part of (end[g] - 1) + g
            out[g] = …
+         the same for folds that read these, as a sum of exp(x[t] - top[g]), with joined ones in a workspace
 
 Parts and segments that share columns form a staircase: each step is to the next part, or to the next segment, so that
 part + segment numbers them. No program has more columns than a part has, however long the longest segment is, and there
@@ -19,11 +20,12 @@ Merge-based CSR products (Merrill and Garland, 2016), whose diagonals of a merge
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from search_spaces.anchors.loops.leading import count_leading
-from search_spaces.anchors.loops.range_ends import bound
+from search_spaces.anchors.loops.range_ends import bound, read_ahead
 from search_spaces.anchors.rows.column_loop import ColumnLoop
 from search_spaces.anchors.rows.folds.running_folds import alike, reduce_part
 from search_spaces.anchors.rows.reduced_rows import ReducedRows
@@ -37,7 +39,7 @@ from search_spaces.anchors.rows.row_parts import (
 )
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, workspace_name
-from search_spaces.programs.statements import Fill, For, Let, Load, Position, Reduce, Statement, Store
+from search_spaces.programs.statements import Fill, For, Gather, Let, Load, Position, Reduce, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Values
@@ -64,26 +66,25 @@ class Segments:
     end: Expression
 
 
-def segments_of(reduced: ReducedRows) -> Segments | None:
-    """The segments that the columns of all folds are cut into, if one loop folds them and writes rows; or None."""
-    structure = reduced.structure
+def segments_of(reduced: ReducedRows) -> tuple[Segments, ...]:
+    """The segments that the columns of each loop are cut into, if folds write rows alone; or none."""
+    structure, loops = reduced.structure, reduced.loops.apart
     points, _ = split_outputs(structure)
-    one_by_one = structure.scans or structure.kept or len(structure.reduced) > 1 or len(reduced.loops.apart) > 1
-    if not reduced.on_gpu or one_by_one or points or reduced.aligned:
-        return None
-    (group,) = reduced.loops.apart
-    forms = reduced.ranges[group.folds[0].name]
-    cut = frozenset.union(*(s.cut for s in structure.folds))
-    if (
-        group.relatives
-        or group.completed
-        or len(cut) != 1
-        or any(reduced.ranges[s.name] != forms for s in group.stages)
-    ):
-        return None
+    one_by_one = structure.scans or structure.kept or len(structure.reduced) > 1
+    cut = frozenset[str]().union(*(s.cut for s in structure.folds))
     axis = next((x for x in structure.parallel if x.name in cut), None)
-    ends = {_side(form, structure.column.name): form for form in forms}
-    if axis is None or len(forms) != 2 or ends.keys() != {1, -1}:
+    if not reduced.on_gpu or one_by_one or points or reduced.aligned or axis is None or len(cut) != 1:
+        return ()
+    found = [_segments_of(reduced, group, axis) for group in loops]
+    return tuple(s for s in found if s is not None) if None not in found else ()
+
+
+def _segments_of(reduced: ReducedRows, group: Group, axis: Axis) -> Segments | None:
+    """The segments, which this axis numbers, that the columns of one loop are cut into; or None."""
+    forms = reduced.ranges[group.folds[0].name]
+    ends = {_side(form, reduced.structure.column.name): form for form in forms}
+    moved = group.relatives or group.completed or any(reduced.ranges[s.name] != forms for s in group.stages)
+    if moved or len(forms) != 2 or ends.keys() != {1, -1}:
         return None
     begin, end = (_end_in(ends[side], reduced.guards.ends) for side in (1, -1))
     # A form of more than the column and an end has other columns.
@@ -113,43 +114,56 @@ def _end_in(form: Affine, ends: dict[str, RangeEnd]) -> RangeEnd | None:
     return next((ends[v] for v in form.axes if is_ranged(form) and v in ends), None)
 
 
-def why_not_dealt(reduced: ReducedRows, segments: Segments, values: Values) -> str | None:
-    """Reason that parts of this size cannot be dealt to items of segments, or None."""
+def why_not_dealt(reduced: ReducedRows, axis: Axis, values: Values) -> str | None:
+    """Reason that parts of this size cannot be dealt to items of segments, which the axis numbers, or None."""
     split, whole = values.integer("split"), reduced.structure.column.extent // values.tile("columns")
     if split >= 2 * whole:
         return f"split={split} of {whole} whole iterations leaves some programs none; choose fewer"
-    if segments.axis == reduced.structure.row and values.tile("rows") > 1:
+    if values.flag("online"):
+        return "online=True of parts that are joined one by one; only False is allowed"
+    if axis == reduced.structure.row and values.tile("rows") > 1:
         return f"rows={values.tile('rows')} of segments, of which an item has one; only 1 is allowed"
     return None
 
 
-def shared_segments_program(reduced: ReducedRows, segments: Segments, values: Values) -> TileProgram:
-    """A kernel that folds the columns of every item, and one that joins those of each segment and writes."""
-    (group,) = reduced.loops.when(values.flag("online"))
-    name, launch = reduced.workload.name, reduced.launch
+def shared_segments_program(reduced: ReducedRows, segments: Sequence[Segments], values: Values) -> TileProgram:
+    """For each loop, whose `segments` these are, a kernel that folds the columns of items, and one that joins the items
+    of each segment; the last one writes."""
+    loops, launch = reduced.loops.apart, reduced.launch
     rows, loop = reduced.streams(values)
     whole = loop.extent // loop.width
     # The columns that are left are in the part behind the last whole iteration.
     loop = replace(loop, split=min(loop.split, whole // _share(whole, loop.split) + 1))
 
-    def items() -> _Items:
-        return _Items(reduced, segments, rows, loop, Names({s.name for s in reduced.workload.stages}))
+    def items(number: int) -> _Items:
+        return _Items(
+            reduced, segments[number], rows, loop, loops[:number], Names({s.name for s in reduced.workload.stages})
+        )
 
-    folding = Kernel(f"{name}_items", items().grid, tuple(items().folded(group, values)), launch)
+    kernels, workspaces = list[Kernel](), list[Buffer]()
     waiting = replace(launch, dependent=values.get("join") == "ahead")
-    joining = Kernel(f"{name}_finish", Grid(rows.grid), tuple(items().joined(group)), waiting)
-    workspaces = (items().workspace(s) for s in group.stages)
-    return TileProgram(name, buffers(reduced.workload, *workspaces), (folding, joining))
+    for number, group in enumerate(loops):
+        name = f"{reduced.workload.name}_{number}" if number else reduced.workload.name
+        last = group == loops[-1]
+        body = items(number).joined(group, writes=last)
+        kernels += [
+            Kernel(f"{name}_items", items(number).grid, tuple(items(number).folded(group, values)), launch),
+            Kernel(f"{name}_finish" if last else f"{name}_join", Grid(rows.grid), tuple(body), waiting),
+        ]
+        workspaces += [buffer for s in group.stages for buffer in items(number).workspaces(s, kept=not last)]
+    return TileProgram(reduced.workload.name, buffers(reduced.workload, *workspaces), tuple(kernels))
 
 
 @dataclass(frozen=True)
 class _Items:
-    """The bodies of the kernels; `loop` is over the columns of a part, which is the variable s."""
+    """The bodies of the kernels; `loop` is over the columns of a part, which is the variable s; the folds of the groups
+    `before` are joined, and in memory."""
 
     reduced: ReducedRows
     segments: Segments
     rows: RowTiles
     loop: ColumnLoop
+    before: Sequence[Group]
     names: Names
 
     @property
@@ -178,14 +192,25 @@ class _Items:
         place = {x: piece for x, piece in self.rows.place.items() if x != self.segments.axis.name or piece.extent}
         return {x: Slice(Affine(), 1, x) if x == self.segments.axis.name else piece for x, piece in place.items()}
 
-    def workspace(self, stage: Stage) -> Buffer:
-        extents = {x.name: x.extent for x in self.rows.structure.parallel} | {self.segments.axis.name: 1}
-        return Buffer(
-            self._partial(stage), (self._count, *(extents[x] for x in self._beside)), folded_in(stage), "workspace"
-        )
+    def workspaces(self, stage: Stage, kept: bool) -> list[Buffer]:
+        """Of the values of items; and of those of segments, if they are `kept` for later kernels."""
+        extents = {x.name: x.extent for x in self.rows.structure.parallel}
+        own = {**extents, self.segments.axis.name: 1}
+        partial = (self._count, *(own[x] for x in self._beside))
+        found = {self._partial(stage): partial} | ({self._whole(stage): tuple(extents.values())} if kept else {})
+        return [Buffer(name, shape, folded_in(stage), "workspace") for name, shape in found.items()]
 
     def _partial(self, stage: Stage) -> str:
         return workspace_name(self.rows.workload, f"partial_{stage.name}")
+
+    def _whole(self, stage: Stage) -> str:
+        return workspace_name(self.rows.workload, f"whole_{stage.name}")
+
+    def _known(self) -> tuple[dict[str, Tile], list[Statement]]:
+        """The folds that are joined, of this program's rows, and their loads."""
+        stages = [s for group in self.before for s in group.stages]
+        known = {s.name: self.rows.statistic(s) for s in stages}
+        return known, [Load(known[s.name], self._whole(s), tuple(self.rows.place.values())) for s in stages]
 
     # The kernel of items
 
@@ -195,14 +220,16 @@ class _Items:
         first = self.rows.emitter(None, self.names, {})
         forms = alike(self.reduced.ranges, group)
         ends = bound(forms, self.reduced.guards.ends, first)
-        loop = replace(self.loop, unchanged=forms, rows={**self.rows.place, **ends})
-        body, statistics = reduce_part(self.rows, loop, group, self.names, {}, self.reduced.accumulated(values))
+        rows = replace(self.rows, ahead=read_ahead(forms, self.reduced.guards.ends, first))
+        loop = replace(self.loop, unchanged=forms, rows={**rows.place, **ends})
+        known, loads = self._known()
+        body, statistics = reduce_part(rows, loop, group, self.names, known, self.reduced.accumulated(values))
         emitter = self.rows.emitter(None, self.names, {})
         where = (Slice(axis_index(_ITEM)), *self._beside.values())
         for stage, statistic in zip(group.stages, statistics, strict=True):
             stored = spread(emitter, statistic, self.rows.sliced)
             emitter.body.append(Store(self._partial(stage), where, stored.name))
-        return [*found, *first.body, *body, *emitter.body]
+        return [*found, *first.body, *loads, *body, *emitter.body]
 
     def _found(self) -> list[Statement]:
         """Bind the variables of the segment and of the part.
@@ -228,8 +255,8 @@ class _Items:
 
     # The kernel of segments
 
-    def joined(self, group: Group) -> list[Statement]:
-        """Join the items of this program's segment, and write its rows."""
+    def joined(self, group: Group, writes: bool) -> list[Statement]:
+        """Join the items of this program's segment, and write its rows, or what later kernels read."""
         e = Emitter({self.segments.axis.name: Slice(axis_index(self._segment))}, self._inputs, self.names)
         begin, end = (self._clamped(e, e.tile(x, "end")) for x in (self.segments.begin, self.segments.end))
         number = self._number(e, self._segment)
@@ -239,11 +266,16 @@ class _Items:
         has_items = e.map("lt", begin, end, compared="int64")
         behind = e.map("where", has_items, behind, first, name="behind", dtype="int64")
         lets = (Let(_FIRST, self._count, first.name), Let(_BEHIND, self._count + 1, behind.name))
-        known = {s.name: self.rows.statistic(s) for s in group.stages}
+        own = {s.name: self.rows.statistic(s) for s in group.stages}
+        summed = self._summed(group, behind)
+        if not writes:
+            place = tuple(self.rows.place.values())
+            return [*e.body, *lets, *summed, *(Store(self._whole(s), place, own[s.name].name) for s in group.stages)]
+        known, loads = self._known()
         _, per_row = split_outputs(self.rows.structure)
-        writing = self.rows.emitter(None, self.names, known)
+        writing = self.rows.emitter(None, self.names, {**known, **own})
         self.rows.store(per_row, writing)
-        return [*e.body, *lets, *self._summed(group, behind), *writing.body]
+        return [*e.body, *lets, *loads, *summed, *writing.body]
 
     def _summed(self, group: Group, behind: Tile) -> list[Statement]:
         """Fold items into the statistics of the rows, some an iteration, each at its place until all are folded."""
@@ -254,7 +286,9 @@ class _Items:
         e = Emitter({_ITEM: piece, **self.rows.place}, {}, self.names)
         at = Tile.along([piece], self.names.fresh("at"), "int64")
         e.body.append(Position(at, piece))
+        # Items of other segments are not read.
         is_own = e.map("lt", at, behind, compared="int64")
+        place = e.map("where", is_own, at, self._count, name="place", dtype="int64")
         starts: list[Statement] = []
         ends: list[Statement] = []
         for stage in group.stages:
@@ -262,9 +296,8 @@ class _Items:
             extents = {_ITEM: size, **sliced}
             dtype = folded_in(stage)
             running = Tile(self.names.fresh(f"{stage.name}_points"), tuple(extents), tuple(extents.values()), dtype)
-            where = (piece, *self._beside.values())
-            read = Tile.along(where, self.names.fresh(f"{stage.name}_items"), dtype)
-            e.body.append(Load(read, self._partial(stage), where))
+            read = Tile.along((piece, *self._beside.values()), self.names.fresh(f"{stage.name}_items"), dtype)
+            e.body.append(Gather(read, self._partial(stage), (place.name, *self._beside.values()), 0))
             own = e.map("where", is_own, read, identity(stage), dtype=dtype)
             e.assign(running, combine_operator(stage), running, own)
             starts.append(Fill(running, identity(stage)))

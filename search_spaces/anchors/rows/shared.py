@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from search_spaces.anchors.loops.range_ends import bound
+from search_spaces.anchors.loops.range_ends import bound, read_ahead
 from search_spaces.anchors.rows.column_loop import ColumnLoop
 from search_spaces.anchors.rows.folds.running_folds import alike, join_parts, reduce_part
 from search_spaces.anchors.rows.folds.thread_parts import Accumulated
@@ -182,10 +182,12 @@ class _FoldedParts:
         names, forms = self.parts.names, alike(self.reduced.ranges, group)
         first = self.rows.emitter(None, names, {})
         ends = bound(forms, self.reduced.guards.ends, first, tiled=self.reduced.on_gpu)
-        loop = replace(self.parts.loop, unchanged=forms, rows={**self.rows.place, **ends})
+        ahead = read_ahead(forms, self.reduced.guards.ends, first) if self.reduced.on_gpu else {}
+        rows = replace(self.rows, ahead=ahead)
+        loop = replace(self.parts.loop, unchanged=forms, rows={**rows.place, **ends})
         body, known = self._joined(before, names)
-        loop = storing(loop, self.rows, early, names) if early else loop
-        part, statistics = reduce_part(self.rows, loop, group, names, known, self.by)
+        loop = storing(loop, rows, early, names) if early else loop
+        part, statistics = reduce_part(rows, loop, group, names, known, self.by)
         emitter = self.rows.emitter(None, names, known)
         where = self.parts.place(Slice(Affine.of(("s", 1))))
         for stage, statistic in zip(group.stages, statistics, strict=True):

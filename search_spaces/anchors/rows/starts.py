@@ -28,7 +28,8 @@ _WIDER = 4
 # Columns of an iteration if rows are neighbours in memory, with fewer and with more waves. Scans fold across the
 # threads of a tile in every iteration: few rows, many columns, and the loads of the next iterations meanwhile.
 _ACROSS, _SCANNED = (32, 32, 16, 16), (128, 128, 128, 64)
-_STAGES_SCANNED = 3
+# The loads of two iterations ahead: of scans, and of parts of segments, whose programs have few iterations each.
+_STAGES_AHEAD = 3
 # (columns, vectors, bytes of prefetching, online) on a CPU, if rows lie across memory.
 _ON_CPU = ((4, 4, 0, False), (8, 4, 1024, False), (1, 1, 4096, False), (4, 4, 0, True))
 # Factor of the programs for parts of all segments: most parts are cut by the ends of segments.
@@ -60,7 +61,7 @@ def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iter
     if rows alone are too few to keep memory busy."""
     structure, columns, segments = reduced.structure, knobs["columns"], segments_of(reduced)
     outer = math.prod(x.extent for x in structure.parallel[:-1])
-    average = structure.column.extent // segments.axis.extent if segments else structure.column.extent
+    average = structure.column.extent // segments[0].axis.extent if segments else structure.column.extent
     most = SPLITS[0] if programs else 1
     pieces = [v for v in columns.values if _is_cut(v) and not why_not_split(reduced, Values(split=most, columns=v))]
     for (rows, width, warps, stages), online in product(_shapes(reduced, not programs), reduced.loops.starts):
@@ -72,7 +73,8 @@ def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iter
             warps = 1 if average <= width and not programs else warps
         split = programs * reduced.target.num_sms / (outer * height[0]) if programs else 1
         if programs and segments:
-            split = min(_OF_SEGMENTS * split * segments.axis.extent, structure.column.extent / width)
+            split = min(_OF_SEGMENTS * split * segments[0].axis.extent, structure.column.extent / width)
+            stages = _STAGES_AHEAD
         elif programs and any(s.cut for s in structure.folds):
             split = max(split, _OF_LONGEST)
         if split < most:
@@ -126,7 +128,7 @@ def _shapes(reduced: ReducedRows, alone: bool) -> list[tuple[int, int, int, int]
         scans = reduced.structure.scans
         widths = _SCANNED if scans else _ACROSS
         return [
-            (size // width, width, warps, 1 if not alone else _STAGES_SCANNED if scans else warps // 4)
+            (size // width, width, warps, 1 if not alone else _STAGES_AHEAD if scans else warps // 4)
             for (size, warps), width in zip(tiles, widths, strict=False)
         ]
     shapes = [(1, size, warps, warps // 4 if alone else 1) for size, warps in tiles]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.anchors.loops.range_ends import bound
+from search_spaces.anchors.loops.range_ends import bound, read_ahead
 from search_spaces.anchors.rows.folds.kept_loops import KeptLoops
 from search_spaces.anchors.rows.folds.running_folds import alike, reduce_columns
 from search_spaces.anchors.rows.reduced_rows import ReducedRows, folds_of_rows
@@ -63,13 +63,14 @@ def streamed_program(reduced: ReducedRows, values: Values) -> TileProgram:
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
     by, online = reduced.accumulated(values), values.flag("online")
     body: list[Statement] = []
-    whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
-    before = rows.emitter(None, names, known)
-    ends = bound(frozenset().union(*reduced.ranges.values()), reduced.guards.ends, before, tiled=reduced.on_gpu)
-    place = {**rows.place, **ends}
+    before, forms = rows.emitter(None, names, known), frozenset().union(*reduced.ranges.values())
+    place = {**rows.place, **bound(forms, reduced.guards.ends, before, tiled=reduced.on_gpu)}
+    if reduced.on_gpu:
+        rows = replace(rows, ahead=read_ahead(forms, reduced.guards.ends, before))
     body += before.body
+    whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))
     for number, group in enumerate(reduced.of_whole_rows.when(online)):
         scanned, start = scanning(whole, group.stages, names)
         guards = alike(reduced.unchanged, group) | alike(reduced.ranges, group)

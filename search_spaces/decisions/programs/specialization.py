@@ -20,7 +20,7 @@ from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
 NAMES = ("specialize",)
-WHERE_NOT = "Where a device has no groups of warps that multiply together, or operands are computed on the way."
+WHERE_NOT = "Where a device has no groups of warps that multiply together; of computed operands for 16-bit rows alone."
 
 NONE, COOPERATIVE, PINGPONG = "none", "cooperative", "pingpong"
 

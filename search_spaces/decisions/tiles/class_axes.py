@@ -10,6 +10,7 @@ After (k_axes=fused):  for k.0 in 36:           channels (k.0 % 4)*64 : +64 of t
       (k_axes=range):  for k.0:                 positions k.0*64 : +64 of tap*256 + channel
       (k_axes=joined): for row in 3:            8 channels of each of the 3 taps of a row, one after the other
       (k_axes=unrolled): for k.0:               bytes k.0*64 : +64, and a dot for each of the two values in them
+      (k_axes=interleaved): for k.0:            the same, and one dot of both, alternating along k
 
 Before: grid r.0, c.0: out[r, c] of a tile of rows and columns, half of which are beyond the end of short columns
 After (flat=1024):     grid f.0: 1024 vectors of the rows and columns as one axis, or positions of all axes as one

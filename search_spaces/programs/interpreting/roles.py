@@ -240,8 +240,8 @@ class _Simulation:
             case Release(ring, ahead, where):
                 if not (where == "behind the first" and first) and not (where == "had any" and not agent.trips):
                     self._release(ring, agent.positions[ring.position] + ahead, agent)
-            case Fetch(ring, ahead=ahead):
-                self._check_had(ring, agent.positions[ring.position] + ahead, agent)
+            case Fetch(ring, load, ahead):
+                self._take(ring, agent.positions[ring.position] + ahead, agent, {load.dst.name})
             case Issue():
                 for number, dot in enumerate(s.dots):
                     self._issue(number, dot, s, agent)

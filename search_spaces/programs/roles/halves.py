@@ -9,6 +9,7 @@ from search_spaces.programs.statements import (
     Fill,
     For,
     Gather,
+    Interleave,
     Load,
     Map,
     Position,
@@ -46,7 +47,7 @@ def _halved(s: Statement, axis: str, rows: int, part: str) -> Statement:
             return dataclasses.replace(s, slices=_slices(slices, axis, rows, part))
         case For(body=body):
             return dataclasses.replace(s, body=tuple(_halved(inner, axis, rows, part) for inner in body))
-        case Map(dst=dst) | Fill(dst=dst) | Dot(dst=dst) | Reduce(dst=dst):
+        case Map(dst=dst) | Fill(dst=dst) | Dot(dst=dst) | Reduce(dst=dst) | Interleave(dst=dst):
             return dataclasses.replace(s, dst=tile_part(dst, axis, rows))
         case Split(first=first, second=second):
             return dataclasses.replace(s, first=tile_part(first, axis, rows), second=tile_part(second, axis, rows))

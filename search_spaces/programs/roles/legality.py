@@ -53,18 +53,39 @@ def _check_turns(roles: ProductRoles) -> None:
 
 
 def _check_operands(roles: ProductRoles, limits: RoleLimits) -> None:
-    kernel, dot, operand = roles.kernel, roles.dot, roles.a.dst.dtype
-    for load in roles.loads:
-        if operand != load.dst.dtype:
-            refuse(kernel, f"operands are {operand} and {load.dst.dtype}; expected equal types")
+    kernel, dot, operand = roles.kernel, roles.dot, roles.whole.multiplied
+    if roles.share.making:
+        _check_computed(roles, limits)
+    multiplied = {x for d in roles.dots for x in (d.a, d.b)}
+    for tile in (*roles.computed, *(load.dst for load in roles.loads if load.dst.name in multiplied)):
+        if operand != tile.dtype:
+            refuse(kernel, f"operands are {operand} and {tile.dtype}; expected equal types")
     for loads in itertools.product(roles.rows_read, roles.columns_read):
-        a, b = (LoadedTile(load.buffer, load.dst.shape[-1], k_major(load, dot)) for load in loads)
-        depth, count = loads[0].dst.extent(dot.axis), len(roles.dots)
+        tiles = ((load, load.dst) for load in loads)
+        a, b = (LoadedTile(s.buffer, t.shape[-1], dtype(t.dtype).bytes, k_major(s, dot)) for s, t in tiles)
+        depth, count = loads[1].dst.extent(dot.axis), len(roles.dots)
         each = (operand, dot.precision, roles.rows, roles.columns, depth, a, b, count, roles.groups)
         if reason := GroupDots(roles.units, limits, *each, bool(roles.partial)).why_impossible():
             refuse(kernel, reason)
     if roles.a_through_registers and fewest_iterations(kernel, roles.loop) < 1:
         refuse(kernel, f"a part of the reduction over {dot.axis} is empty; expected fewer parts")
+
+
+def _check_computed(roles: ProductRoles, limits: RoleLimits) -> None:
+    """Refuse computed operands other than rows of whole dots, of tiles that run along k."""
+    kernel, dot = roles.kernel, roles.dot
+    if not limits.computes:
+        refuse(kernel, "its dots multiply what is computed; expected what is loaded")
+    if roles.partial:
+        refuse(
+            kernel, "sums of an iteration are added up behind its dots, whose rows are computed; expected one of both"
+        )
+    if any(b not in {s.dst.name for s in roles.columns_read} for _, b in map(roles.sides, roles.dots)):
+        refuse(kernel, "columns of its dots are computed; expected rows, which groups have in registers")
+    if dtype(roles.whole.multiplied).bytes != _OPERAND_BYTES:
+        refuse(kernel, f"rows of {roles.whole.multiplied} are computed; expected {8 * _OPERAND_BYTES}-bit types")
+    if other := next((s for s in roles.rows_read if not k_major(s, dot)), None):
+        refuse(kernel, f"rows are computed from {other.buffer}, which does not run along {dot.axis}; expected that")
 
 
 def check_chain(roles: ChainRoles) -> None:

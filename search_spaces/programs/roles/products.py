@@ -9,6 +9,7 @@ After:   ring operands: slots of a, b and b2
            for k.0: await operands; issue the dots; settle those of the last iteration; release its slot; advance
            settle; release; epilogue, which reads what the producer copied into a ring of its own
          with dots that are scaled: for k.0: load scales; await operands; issue; settle; release; acc += scaled; advance
+         with computed rows: for k.0: await operands; fetch a; a = f(a); keep a; issue; settle; release; advance
 
     cooperative    groups have equal parts of the rows of every tile
     ping-pong      two groups compute alternate tiles, and issue their main loops alternately
@@ -26,7 +27,7 @@ from functools import cached_property
 from search_spaces.devices.group_dots import block_shape
 from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.programs.grid import GridAxis
-from search_spaces.programs.roles.halves import BLOCK, HALF
+from search_spaces.programs.roles.halves import BLOCK, HALF, tile_part
 from search_spaces.programs.roles.product_parts import ProductParts
 from search_spaces.programs.roles.requests import k_major, refuse
 from search_spaces.programs.roles.statements import (
@@ -41,6 +42,7 @@ from search_spaces.programs.roles.statements import (
     Finish,
     Give,
     Issue,
+    Keep,
     Next,
     Part,
     Place,
@@ -55,7 +57,7 @@ from search_spaces.programs.roles.statements import (
     Take,
     Tiles,
 )
-from search_spaces.programs.statements import Dot, Fill, For, Let, Load, Split, Statement, Store
+from search_spaces.programs.statements import Dot, Fill, For, Let, Load, Split, Statement, Store, produced
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import dtype
@@ -168,6 +170,7 @@ class ProductRoles:
         starts += [Start(TILE)] if self.extras else []
         body: list[RoleStatement] = [*self._place, *(Fill(t, 0.0) for t in self.accumulators)]
         body += [Fill(t, 0.0) for t in self.partial]
+        body += self.share.before
         body += [Take()] if turns else []
         body += self._main_loop
         # Past the steps of the other group's tile.
@@ -188,6 +191,8 @@ class ProductRoles:
     def _main_loop(self) -> list[RoleStatement]:
         if self.share.promotion:
             return self._promoted
+        if self.share.making:
+            return self._computed
         return self._through_registers if self.a_through_registers else self._in_flight
 
     @property
@@ -205,6 +210,21 @@ class ProductRoles:
         step = (Issue(dots), *following, *done, Next(self.a), Advance(STEP))
         steps = Steps(self.loop, step, "before the last")
         return [Await(ring), Fetch(ring, self.a), steps, Issue(dots), *self._hand_over, *done, Advance(STEP)]
+
+    @property
+    def _computed(self) -> list[RoleStatement]:
+        """Rows are computed in registers, from what the slot has of them, and multiplied at once.
+
+        Other groups' dots run meanwhile: those of the same group read its registers until they are settled, and ptxas
+        would reuse these. What else rows are computed from is loaded while the slot is awaited.
+        """
+        ring, dots, making = self.operands, self.dots, self.share.making
+        loaded = [s for s in making if isinstance(s, Load)]
+        step: list[RoleStatement] = [*loaded, Await(ring)]
+        step += (Fetch(ring, load) for load in self.rows_read)
+        step += (s for s in making if s not in loaded)
+        step += (Keep(dots), Issue(dots), Settle(dots), Release(ring), Advance(STEP))
+        return [Steps(self.loop, tuple(step)), *self._hand_over]
 
     @property
     def _promoted(self) -> list[RoleStatement]:
@@ -271,8 +291,8 @@ class ProductRoles:
 
     def sides(self, dot: Dot) -> tuple[str, str]:
         """The tiles of rows and columns of a dot, in this order."""
-        rows = {load.dst.name for load in self.rows_read}
-        return (dot.a, dot.b) if dot.a in rows else (dot.b, dot.a)
+        columns = {load.dst.name for load in self.columns_read}
+        return (dot.a, dot.b) if dot.b in columns else (dot.b, dot.a)
 
     @property
     def shares_tile(self) -> bool:
@@ -343,7 +363,13 @@ class ProductRoles:
         Dots of operands that are not 16 bits wide read only k-major tiles from shared memory, but rows in registers
         stay as the threads loaded them.
         """
-        return not k_major(self.a, self.dot) and dtype(self.a.dst.dtype).bytes != 2
+        return not self.computed and not k_major(self.a, self.dot) and dtype(self.a.dst.dtype).bytes != 2
+
+    @property
+    def computed(self) -> tuple[Tile, ...]:
+        """The rows of one warp group that are computed from those that are loaded."""
+        made = {t.name: t for s in self.share.making for t in produced(s)}
+        return tuple(dict.fromkeys(made[x] for d in self.dots for x in self.sides(d) if x in made))
 
     @property
     def finishing(self) -> Kernel:
@@ -356,8 +382,14 @@ class ProductRoles:
     @property
     def stepping(self) -> For:
         """The main loop with what a group computes in it besides its dots."""
-        fills = (Fill(t, 0.0) for t in self.partial)
-        return replace(self.loop, body=(*self.share.scaling, *fills, *self.share.promotion))
+        fills = [Fill(t, 0.0) for t in self.partial]
+        if self.computed:
+            fills += (Fill(self.fetched(load), 0) for load in self.rows_read)
+        return replace(self.loop, body=(*self.share.scaling, *fills, *self.share.making, *self.share.promotion))
+
+    def fetched(self, load: Load) -> Tile:
+        """The rows of a load that one warp group has in registers."""
+        return tile_part(load.dst, self._tile.axes[0], self.rows)
 
     @property
     def moving(self) -> Kernel:

@@ -33,6 +33,9 @@ class RoleLimits(GroupLimits, Protocol):
     @property
     def im2col(self) -> bool: ...
 
+    @property
+    def computes(self) -> bool: ...
+
 
 def why_no_groups(units: WaveGroups, warps: int, most: int) -> str | None:
     """Reason that `warps` do not form up to `most` consumer groups, or None."""

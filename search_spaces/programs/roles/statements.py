@@ -153,7 +153,10 @@ class Everywhere:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Load the rows of a dot into registers, from the slot of the position or `ahead` of it."""
+    """Load the rows of a dot, or what they are computed from, into registers.
+
+    From the slot of the position, or `ahead` of it.
+    """
 
     ring: Ring
     load: Load

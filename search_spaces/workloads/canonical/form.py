@@ -359,12 +359,15 @@ class _Form:
         return list(self.read).index(tensor)
 
     def _table(self, tensor: str, index: Sequence[Affine | Expression]) -> list[tuple[int, int, Affine | Expression]]:
-        """Size, stride and index of every dimension of a table, outermost in memory first, looked up ones last."""
+        """Size, stride and index of every dimension of a table, outermost in memory first, looked up ones last.
+
+        Those of size 1, which lie anywhere, are outermost: the last is that of neighbours in memory.
+        """
         table = self.inputs[tensor]
         # The stride of a dimension of size 1 is never used.
         strides = [s if n > 1 else 0 for n, s in zip(table.shape, table.effective_strides, strict=True)]
         dimensions = zip(table.shape, strides, index, strict=True)
-        return sorted(dimensions, key=lambda each: (-each[1], each[0], not isinstance(each[2], Affine)))
+        return sorted(dimensions, key=lambda each: (each[0] > 1, -each[1], each[0], not isinstance(each[2], Affine)))
 
     def _dimension(self, size: int, stride: int, at: Affine | Expression, stage: _Ordered) -> _Data:
         return [size, stride, self._place(at, stage)]

@@ -16,7 +16,7 @@ from autosched.checking.reference import evaluate
 from best_spaces import build
 from schedule_checks import faults
 from scheduled_tensors import given_back, interpreted, taken_by_name
-from search_spaces import Axis, Stage, Tensor, Workload, target_named
+from search_spaces import Axis, Schedule, Stage, Tensor, Workload, target_named
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Segment, call
 from segmented_workloads import (
@@ -60,15 +60,18 @@ WORKLOADS = {
 }
 
 
+def in_order(name: str, schedule: Schedule) -> bool:
+    """True if a schedule relies on ends in order: tiles in one segment, and attention, which compares with its ends."""
+    return schedule.sketch == "segmented_contraction" or name in ("segmented_attention", "jagged_scale")
+
+
 @pytest.mark.parametrize("name", WORKLOADS)
 @given(cuts=cuts, seed=st.integers(0, 2**20))
 @settings(max_examples=5, deadline=None)
 def test_every_schedule_computes_what_pytorch_does_whatever_the_cuts(name: str, cuts: list[int], seed: int) -> None:
     workload = WORKLOADS[name]
     schedule = build(workload, H200).sample(np.random.default_rng(seed))
-    # Tiles of one segment each are for segments in order; attention compares with their ends.
-    in_order = schedule.sketch == "segmented_contraction" or name == "segmented_attention"
-    inputs = with_cuts(workload, sorted(cuts) if in_order else cuts, seed)
+    inputs = with_cuts(workload, sorted(cuts) if in_order(name, schedule) else cuts, seed)
     (expected,) = evaluate(workload, inputs)
     with np.errstate(invalid="ignore"):
         (got,) = interpreted(workload, schedule.program, [x.numpy() for x in inputs])
@@ -83,7 +86,7 @@ def test_triton_computes_the_same(triton_interpreter, name: str, seed: int) -> N
     space, rng = build(workload, H200), np.random.default_rng(seed)
     # Triton's interpreter has no atomic operations by descriptor.
     schedule = next(s for s in (space.sample(rng) for _ in range(99)) if "partials=atomic" not in s.one_line)
-    ordered = schedule.sketch == "segmented_contraction" or not seed
+    ordered = in_order(name, schedule) or not seed
     inputs = with_cuts(workload, [0, 9, 9, 30, 48, 60, 61, 70] if ordered else [-3, 0, 17, 17, 40, 90, 2, 2**31 - 1])
     (expected,) = evaluate(workload, inputs)
     program = schedule.program

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from autosched.checking.guarded_memory import PATTERNS, GuardedInputs, GuardedOutput, GuardedTensor
+from autosched.checking.guarded_memory import PATTERNS, GuardedInputs, GuardedOutput, GuardedTensor, same_bits
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.reference import evaluate
 from autosched.checking.trial_data import Failed, TrialData
@@ -170,6 +170,17 @@ def test_a_change_of_any_input_element_is_seen(element: int) -> None:
     inputs = GuardedInputs(workload, random_inputs(workload, 0))
     inputs.tensors[0].view(-1)[element] += 1
     assert inputs.changed() == (workload.inputs[0].name,)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 1, 0)])
+def test_bits_are_compared_in_any_order_of_memory(order: tuple[int, int, int]) -> None:
+    a = torch.arange(30.0).view(2, 3, 5).permute(order)
+    b = a.clone(memory_format=torch.contiguous_format)
+    assert same_bits(a, a.clone())
+    assert same_bits(a, b)
+    b[-1, -1, 0] = -1.0
+    assert not same_bits(a, b)
+    assert not same_bits(b, a)
 
 
 def test_changed_inputs_are_named_and_restored() -> None:

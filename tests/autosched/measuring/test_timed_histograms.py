@@ -12,6 +12,7 @@ import torch
 from autosched.backends import for_target, spaces
 from autosched.backends.build import build
 from autosched.checking import reference
+from autosched.checking.trial_data import TrialData
 from autosched.machine import devices
 from autosched.machine.deadline import NEVER
 from autosched.measuring import TrialLimits
@@ -65,7 +66,8 @@ def test_contests_are_checked_and_timed_over_all_ends_at_every_placement() -> No
     assert bench.trial(trial).measurement.ok
 
 
-def test_a_trial_leaves_divisions_out_where_they_take_long_and_an_examination_none() -> None:
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_trial_leaves_divisions_out_where_they_take_long_and_an_examination_none(damaged: bool) -> None:
     op = ops.grouped_matmul(4, 64, 32, 16, "float32")
     check, tried = KernelCheck(op, torch.device("cpu")), list[list[int]]()
 
@@ -78,6 +80,10 @@ def test_a_trial_leaves_divisions_out_where_they_take_long_and_an_examination_no
 
     check.prepare(0, limit_s=0.0)
     assert not check.data.complete
+    if damaged:
+        check.data.inputs.originals[0][0] += 1
+        assert check.examine(run, 2, NEVER).max_error < 1
+        return
     check.first(run)
     assert len(tried) == 1
     results = check.examine(run, 2, NEVER)
@@ -86,6 +92,9 @@ def test_a_trial_leaves_divisions_out_where_they_take_long_and_an_examination_no
     assert results.max_error < 1
     assert results.repeatable
     assert len({*map(tuple, tried)}) == 4
+    for found, drawn in zip(check.data.divisions, TrialData.drawn(op, 0, torch.device("cpu")).divisions, strict=True):
+        assert torch.equal(found.ends[2], drawn.ends[2])
+        assert torch.equal(found.expectations[0].values, drawn.expectations[0].values)
     tried.clear()
     check.first(run, limit_s=0.0)
     assert len(tried) == 1

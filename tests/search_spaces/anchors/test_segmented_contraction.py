@@ -21,7 +21,7 @@ from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.reference import evaluate
 from autosched.tracing import trace
 from scheduled_tensors import given_back, interpreted, taken_by_name
-from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload, target_named
+from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload, ops, target_named
 from search_spaces.anchors.contractions.class_tiles import ClassTiles
 from search_spaces.decisions.decision import each_body
 from search_spaces.programs.statements import Load, Store, statements
@@ -141,6 +141,13 @@ def check(name: str, schedule: Schedule, ends: Sequence[int], seed: int, run: Ca
 # Empty segments, all rows in one, ends behind the last row and before the first one.
 cuts = st.lists(st.integers(-3, ROWS + 9), min_size=GROUPS + 1, max_size=GROUPS + 1).map(sorted)
 cuts |= st.lists(st.sampled_from([0, 32, ROWS]), min_size=GROUPS + 1, max_size=GROUPS + 1).map(sorted)
+
+
+@pytest.mark.parametrize("backend", ["triton", "cuda"])
+def test_one_segment_has_the_kernels_of_several(backend: str) -> None:
+    by = backends.named(backend)
+    space = spaces.build(ops.grouped_matmul(1, 512, 512, 512, "float16"), H200, [by])
+    assert len([by.render(s.program, "", H200) for s in space.seeds()[:20]]) == 20
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

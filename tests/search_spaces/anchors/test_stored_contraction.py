@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -28,8 +29,8 @@ from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor,
 from search_spaces.programs.statements import Load, Store
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.affine import axis_index
-from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Gather, Segment
 from search_spaces.workloads.expressions.walking import rewritten
 
 H200 = target_named("h200")
@@ -53,6 +54,32 @@ def columns_scaled() -> Workload:
     largest = ex.call("maximum", at("acc", "m", "n"), ex.Literal(0.0))
     stages = Stage("acc", (m, n), product, Reduction("sum", (k,))), Stage("out", (m, n), largest, dtype="bfloat16")
     return Workload("columns_scaled", inputs, stages)
+
+
+def looked_up(groups: int, tables: int = 1, rows: int = 50) -> Workload:
+    """Sums over k of x[token[m], k] * w[k, n] for one or two w, added up; of several groups w[segment of m, k, n]."""
+    m, n, k = Axis("m", rows), Axis("n", 260), Axis("k", 40)
+    entry: tuple[Affine | Segment, ...] = (Segment("ends", axis_index("m"), groups),) if groups else ()
+    row = Gather("x", (ex.call("to_integer", at("token", "m")), axis_index("k")))
+    read = [(*entry, axis_index("k"), axis_index("n"))] * tables
+    weights = [Gather(f"w{i}", index) if groups else Access(f"w{i}", index) for i, index in enumerate(read)]
+    sums = [Stage(f"acc{i}", (m, n), ex.mul(row, w), Reduction("sum", (k,))) for i, w in enumerate(weights)]
+    total = functools.reduce(ex.add, (at(s.name, "m", "n") for s in sums))
+    own = ((groups,) if groups else ()) + (40, 260)
+    inputs = Tensor("x", (30, 40), "bfloat16"), Tensor("token", (rows,), "int64")
+    inputs += tuple(Tensor(f"w{i}", own, "bfloat16") for i in range(tables))
+    ends = (Tensor("ends", (groups,), "int32"),) if groups else ()
+    return Workload("looked_up", (*inputs, *ends), (*sums, Stage("out", (m, n), total, dtype="bfloat16")))
+
+
+def of_pages() -> Workload:
+    """out[m, n] = sum over e, j of x[m, e, j] * w[page[e] * 16 + j, n], whose tiles are looked up whole."""
+    m, n, e, j = Axis("m", 300), Axis("n", 300), Axis("e", 4), Axis("j", 16)
+    place = ex.call("to_integer", ex.Position(axis_index("j")))
+    number = ex.mul(ex.call("to_integer", at("page", "e")), ex.Integer(16))
+    product = ex.mul(at("x", "m", "e", "j"), Gather("w", (ex.add(number, place), axis_index("n"))))
+    inputs = Tensor("x", (300, 4, 16), "bfloat16"), Tensor("w", (160, 300), "bfloat16"), Tensor("page", (4,), "int32")
+    return Workload("of_pages", inputs, (Stage("out", (m, n), product, Reduction("sum", (e, j)), "bfloat16"),))
 
 
 def rectified(workload: Workload, tensor: str) -> Workload:
@@ -79,6 +106,8 @@ STORED = {
         [((9, 2, 10, 16), "float16")],
     ),
     "two products, uneven rows": (gated(40, 264, 67, batch=7, prologue="relu_scale"), [((280, 67), "float16")]),
+    "tokens": (looked_up(0), [((50, 40), "bfloat16")]),
+    "tokens by expert, two products": (looked_up(5, 2), [((50, 40), "bfloat16")]),
     "both sides": (prepared(300, 300, 70, prologue="decayed", computed="ab"), [((300, 70), "float16")] * 2),
 }
 
@@ -133,7 +162,11 @@ def test_any_order_of_groups_bytes_and_rows_is_stored(
     [
         (narrow("int8", m=257), True),
         (narrow("int8", m=256), False),
+        (looked_up(5), True),
+        (ops.grouped_matmul(5, 50, 260, 40), False),
+        (of_pages(), False),
         (gated(270, 24, 64, prologue="relu_scale"), False),
+        (ops.matmul(300, 1, 64, layout="nt", b_dtype="int4", group=32), False),
         (rectified(convolution((20, 20), (3, 3), 32, 300), "x"), False),
         (rectified(convolution((20, 20), (2, 2), 32, 300, stride=2), "x"), True),
         (ops.matmul(300, 300, 64, "float8_e4m3fn", group=32, block=30, out_dtype="bfloat16"), False),

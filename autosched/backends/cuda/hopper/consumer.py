@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from autosched.backends.cuda.hopper.computed_rows import ComputedRows
 from autosched.backends.cuda.hopper.extras import Extras
 from autosched.backends.cuda.hopper.group_tiles import GroupTile
-from autosched.backends.cuda.hopper.instructions import dot_name
+from autosched.backends.cuda.hopper.instructions import dot_name, rows_dot_name
 from autosched.backends.cuda.hopper.loops import Loops
 from autosched.backends.cuda.hopper.ring import RingPlan
 from autosched.backends.cuda.hopper.stores import GroupStores
@@ -24,9 +25,11 @@ from search_spaces.programs.roles.statements import (
     TURNS,
     Advance,
     Await,
+    Fetch,
     Finish,
     Give,
     Issue,
+    Keep,
     Place,
     Release,
     RoleStatement,
@@ -37,7 +40,10 @@ from search_spaces.programs.roles.statements import (
     Take,
     Tiles,
 )
-from search_spaces.programs.statements import Dot, Fill, Load, Map, Statement
+from search_spaces.programs.statements import Dot, Fill, Interleave, Load, Map, Position, Statement
+
+# Statements that are printed as in any other kernel.
+_Computed = Load | Map | Interleave | Position
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ class Consumer:
 
     loops: Loops
     ring: RingPlan
+    rows: ComputedRows
     extras: Extras
     stores: GroupStores
     finished: Sequence[Statement]
@@ -76,9 +83,10 @@ class Consumer:
         self._write(role.body)
 
     def _write(self, body: Sequence[RoleStatement]) -> None:
-        for computes, run in itertools.groupby(body, lambda s: isinstance(s, Load | Map)):
+        for computes, run in itertools.groupby(body, lambda s: isinstance(s, _Computed)):
             if computes:
-                self.printer.body([s for s in run if isinstance(s, Load | Map)])
+                own = [s for s in run if isinstance(s, _Computed)]
+                self.printer.body([s for s in own if not self.rows.replaces(s)])
             else:
                 self._print(run)
         self.loops.end(body)
@@ -104,12 +112,17 @@ class Consumer:
                 case Fill(dst=dst):
                     # Not by the first dot: ptxas 12.6 makes all dots wait for each other where nothing defines sums.
                     self._clear(self.printer.tiles.declare(dst).name)
+                case Fetch(load=load):
+                    self.rows.fetch(load)
+                case Keep(dots):
+                    self.rows.keep(dots)
                 case Issue():
                     self._issue(s)
                 case Settle(dots, left):
                     # All dots of an iteration are waited for together.
                     self.block.write(f"dots_wait<{int(left > 0)}>();")
                     self._settle(dots)
+                    self.rows.settle(dots)
                 case _:
                     self._synchronise(s)
 
@@ -188,6 +201,9 @@ class Consumer:
         self._settle(d for d in s.dots if d.dst.name not in s.anew)
         block.write("dots_begin();")
         for dot in s.dots:
+            if roles.computed:
+                self._issue_rows(dot)
+                continue
             acc = self.printer.tiles.name(dot.dst.name)
             a, b = (self.ring.operands[x] for x in roles.sides(dot))
             share = a.operand.offset(0, roles.rows) if roles.shares_tile else 0
@@ -207,14 +223,34 @@ class Consumer:
             block.close()
         block.write("dots_issued();")
 
+    def _issue_rows(self, dot: Dot) -> None:
+        """The instructions of a dot whose rows are in registers."""
+        roles, acc = self.roles, self.printer.tiles.name(dot.dst.name)
+        rows, columns = roles.sides(dot)
+        b = self.ring.operands[columns]
+        name = rows_dot_name(roles.columns, b.operand.along_k)
+        open_braces(self.block, "")
+        place = sum_of("here", str(b.place))
+        self.block.write(f"const uint64 b = matrix({place}, {b.operand.descriptor:#x}ull);")
+        for step in range(b.operand.steps):
+            at = sum_of("b", str(b.operand.offset(step) // 16))
+            for row in range(0, roles.rows, GROUP_ROWS):
+                held = sum_of(acc, str(row * roles.columns // 128))
+                self.block.write(call(name, held, *self.rows.operand(rows, step, row), at) + ";")
+        self.block.close()
+
     def _release(self, slot: str, condition: str = "") -> str:
-        """Release the slot, in every block of the cluster, since all load parts of its tiles."""
-        blocks = self.roles.blocks
+        """Release the slot, in every block of the cluster, since all load parts of its tiles.
+
+        Every warp by itself, if each has read its rows there.
+        """
+        blocks, own = self.roles.blocks, "lane" if self.roles.computed else "thread"
         tests = [condition] if condition else []
-        tests.append("thread == 0" if blocks == 1 else f"thread < {blocks}")
+        tests.append(f"{own} == 0" if blocks == 1 else f"{own} < {blocks}")
         barrier = f"empty + 8 * {slot}"
-        arrive = f"barrier_arrive({barrier})" if blocks == 1 else f"barrier_arrive_at({barrier}, thread)"
-        return f"if ({' && '.join(tests)}) {arrive};"
+        arrive = f"barrier_arrive({barrier})" if blocks == 1 else f"barrier_arrive_at({barrier}, {own})"
+        meet = "__syncwarp(); " if self.roles.computed else ""
+        return f"{meet}if ({' && '.join(tests)}) {arrive};"
 
     # The epilogue
 

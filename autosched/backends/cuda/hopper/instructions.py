@@ -244,6 +244,31 @@ __device__ __forceinline__ void write_elements(unsigned char* to, const H* x, in
 """
 
 
+READ_PART = """\
+// A thread's part of rows that it multiplies, from swizzled rows of `columns` elements: `near` neighbours of each four.
+template <typename T, int rows, int columns, int near, int down, int across, typename H>
+__device__ __forceinline__ void read_part(H* x, const unsigned char* from, int warp, int lane) {
+    constexpr int row_bytes = columns * sizeof(T);
+    #pragma unroll
+    for (int row = 0; row < rows; row += 32)
+        #pragma unroll
+        for (int column = 0; column < columns; column += 4 * near) {
+            const int line = row / 64 * 64 + row / 32 % 2 * 8 + warp * 16 + lane / 4;
+            const int byte = (column + lane % 4 * near) * sizeof(T);
+            const int place = byte / 16 ^ line * row_bytes / 128 % (row_bytes / 16);
+            load<near, across>(
+                x + row / 32 * down + column / 4 * across,
+                reinterpret_cast<const T*>(from + line * row_bytes + place * 16 + byte % 16));
+        }
+}"""
+WORDS_READ = """\
+// Words that dots read in the meantime are not changed before.
+template <int count> __device__ __forceinline__ void words_read(uint32 (&words)[count]) {
+    #pragma unroll
+    for (int i = 0; i < count; ++i) asm volatile("" : "+r"(words[i])::"memory");
+}"""
+
+
 # Functions that move a tile between registers and shared memory, by name.
 MOVES = {
     "write_rows": _WRITE_ROWS,
@@ -259,23 +284,54 @@ def dot_name(columns: int, a_along_k: bool, b_along_k: bool) -> str:
     return f"dot_{columns}_{'k' if a_along_k else 'm'}{'k' if b_along_k else 'n'}"
 
 
-def dot(element: str, columns: int, a_along_k: bool, b_along_k: bool) -> str:
-    """One dot instruction with 64 rows of accumulators.
+def rows_dot_name(columns: int, b_along_k: bool) -> str:
+    """`dot_256_rk`: of 256 columns, with a in registers and b contiguous along k."""
+    return f"dot_{columns}_r{'k' if b_along_k else 'n'}"
+
+
+def rows_dot(element: str, columns: int, b_along_k: bool) -> str:
+    """One dot instruction of 16-bit rows in registers, with 64 rows of accumulators (see `dot`)."""
+    products, kinds, _ = _KINDS[element]
+    count = columns // 2
+    sums, numbers = _sums(columns, "f")
+    words = [f"a{i}" for i in range(4)]
+    rows = ", ".join(f"%{count + i}" for i in range(4))
+    return f"""\
+// sums (64 x {columns}) += a b, with the words of a
+__device__ __forceinline__ void {rows_dot_name(columns, b_along_k)}(
+    float* sums, {", ".join(f"uint32 {x}" for x in words)}, uint64 b) {{
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n{columns}{products}.{kinds} {{"
+        "{numbers}"
+        "}}, {{{rows}}}, %{count + 4}, 1, 1, 1, {int(not b_along_k)};"
+        : {sums}
+        : {", ".join(f'"r"({x})' for x in words)}, "l"(b));
+}}
+"""
+
+
+def _sums(columns: int, constraint: str) -> tuple[str, str]:
+    """Accumulators of an instruction, in its order, as operands of the text and as their numbers there.
 
     A thread has two rows of them, 8 apart, each a quarter of the columns. The instruction takes pairs of neighbouring
     columns, of one row and then of the other.
     """
-    products, kinds, either_way = _KINDS[element]
     count, row = columns // 2, columns // 4
     order = [i // 2 % 2 * row + i // 4 * 2 + i % 2 for i in range(count)]
-    constraint, held = ("r", "int") if element == "int8" else ("f", "float")
     sums = [f'"+{constraint}"(sums[{at}])' for at in order]
     lines = [", ".join(sums[i : i + _A_LINE]) for i in range(0, count, _A_LINE)]
+    numbers = [", ".join(f"%{j}" for j in range(i, min(i + 16, count))) for i in range(0, count, 16)]
+    return f",\n{INDENT * 2}  ".join(lines), ', "\n        "'.join(numbers)
+
+
+def dot(element: str, columns: int, a_along_k: bool, b_along_k: bool) -> str:
+    """One dot instruction with 64 rows of accumulators."""
+    products, kinds, either_way = _KINDS[element]
+    count = columns // 2
+    constraint, held = ("r", "int") if element == "int8" else ("f", "float")
+    operands, joined = _sums(columns, constraint)
     ways = f", {int(not a_along_k)}, {int(not b_along_k)}" if either_way else ""
     signs = "" if element == "int8" else f", 1, 1{ways}"
-    numbers = [", ".join(f"%{j}" for j in range(i, min(i + 16, count))) for i in range(0, count, 16)]
-    joined = ', "\n        "'.join(numbers)
-    operands = f",\n{INDENT * 2}  ".join(lines)
     name = dot_name(columns, a_along_k, b_along_k)
     return f"""\
 // sums (64 x {columns}) = a b, or where something is there that is added to, += a b

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from autosched.backends.cuda.hopper.computed_rows import words_of_thread
 from autosched.backends.cuda.hopper.extras import Extras
 from autosched.backends.cuda.hopper.group_tiles import GroupTile
 from autosched.backends.cuda.hopper.ring import RingPlan
@@ -39,6 +40,7 @@ OFFERS = Offers(
     batches=False,
     joins=False,
     merges=True,
+    computes=True,
     kept_registers=KEPT_REGISTERS,
     streams=True,
     words=frozenset({IM2COL, HALO}),
@@ -126,7 +128,8 @@ class BlockPlan:
     @property
     def _before(self) -> list[Statement]:
         roles = self.roles
-        return [*roles.counting, *roles.placing, roles.stepping, *(Fill(t, 0.0) for t in roles.accumulators)]
+        before = (*roles.counting, *roles.placing, *roles.share.before, roles.stepping)
+        return [*before, *(Fill(t, 0.0) for t in roles.accumulators)]
 
     @property
     def finished(self) -> Sequence[Statement]:
@@ -180,8 +183,9 @@ def _check_registers(roles: ProductRoles) -> None:
 
 
 def _sums(roles: ProductRoles) -> int:
-    """Accumulator registers of a thread."""
-    return sum(t.elements for t in (*roles.accumulators, *roles.partial)) // (WARP_GROUP * WARP)
+    """Registers of a thread for accumulators, and for rows that it computes."""
+    sums = sum(t.elements for t in (*roles.accumulators, *roles.partial)) // (WARP_GROUP * WARP)
+    return sums + words_of_thread(roles)
 
 
 def _exchanged(tile: Tile, element: str) -> int:

@@ -9,7 +9,9 @@ The epilogue is printed as in any other kernel, except for stores by descriptor.
 
 from __future__ import annotations
 
+from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.hopper import instructions
+from autosched.backends.cuda.hopper.computed_rows import ComputedRows, layouts
 from autosched.backends.cuda.hopper.consumer import Consumer
 from autosched.backends.cuda.hopper.group_tiles import group_layout
 from autosched.backends.cuda.hopper.loops import Loops
@@ -50,6 +52,8 @@ class HopperPrinter:
         plan.ring.check_directions(plan.roles)
         self._plan, self._roles, self.kernel = plan, plan.roles, kernel
         anchored = {t.name: group_layout(t, t.axes) for t in (*plan.roles.accumulators, *plan.roles.partial)}
+        anchored |= layouts(plan.roles)
+        self._computing = Functions()
         self._printer = KernelPrinter(program, plan.finishing, features, _Sums(anchored))
         for name in _OWN:
             self._printer.identifiers.of(("own", name), name)
@@ -75,7 +79,9 @@ class HopperPrinter:
         stored = {len(t.map.box) for t in plan.stores.values()}
         packed = sorted({t.buffer.dtype for t in plan.stores.values() if t.packed})
         moves = [function for name, function in instructions.MOVES.items() if f"{name}<" in self._text]
-        ways = {tuple(plan.ring.operands[x].operand.along_k for x in roles.sides(d)) for d in roles.dots}
+        sides = {tuple(plan.ring.operands.get(x) for x in roles.sides(d)) for d in roles.dots}
+        ways = {(a.operand.along_k, b.operand.along_k) for a, b in sides if a and b}
+        ways_of_columns = {b.operand.along_k for a, b in sides if not a and b}
         return [
             instructions.BASE,
             *(instructions.tile_load(rank, shared, window) for rank, shared, window in sorted(loads)),
@@ -83,6 +89,8 @@ class HopperPrinter:
             *(instructions.write_pairs(name) for name in packed),
             *moves,
             *(instructions.dot(roles.a.dst.dtype, roles.columns, a, b) for a, b in sorted(ways)),
+            *self._computing.texts.values(),
+            *(instructions.rows_dot(roles.whole.multiplied, roles.columns, b) for b in sorted(ways_of_columns)),
         ]
 
     @property
@@ -122,7 +130,8 @@ class HopperPrinter:
         block.close()
         open_braces(block, "else")
         stores = GroupStores(staging, plan.slots, plan.slot_bytes)
-        Consumer(self._loops, plan.ring, extras, stores, plan.finished, plan.stores, self._maps).write()
+        rows = ComputedRows(roles, plan.ring, printer, self._computing)
+        Consumer(self._loops, plan.ring, rows, extras, stores, plan.finished, plan.stores, self._maps).write()
         block.close()
         maps = [f"const __grid_constant__ TensorMap {name}" for name in self._maps.values()]
         lane = f"const int lane = threadIdx.x % {WARP}, warp = threadIdx.x / {WARP} % {WARP_GROUP};"
@@ -132,6 +141,7 @@ class HopperPrinter:
         """The producer's thread initialises the barriers, before any other waits for one."""
         roles, block = self._roles, self._printer.block
         counts = {"full": 1, "empty": roles.operands.readers * roles.blocks, "order": 1, "extras_full": 1}
+        counts["empty"] *= WARP_GROUP if roles.computed else 1
         counts["extras_empty"] = WARP_GROUP * WARP
         open_braces(block, f"if (threadIdx.x == {roles.groups * WARP_GROUP * WARP})")
         for name, n in self._plan.barriers.items():

@@ -23,6 +23,7 @@ from search_spaces.anchors.contractions.dot_knobs import (
 )
 from search_spaces.anchors.contractions.dot_tiles import DotTile
 from search_spaces.anchors.contractions.halos import halo_rules
+from search_spaces.anchors.contractions.interleaved_tiles import interleaved_rules
 from search_spaces.anchors.contractions.joined_tiles import joined_rules
 from search_spaces.anchors.contractions.operand_copies import COPIED, Operand, copied_operand, operand
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
@@ -74,7 +75,7 @@ def dot_rules(
         for name, side in zip(LOADS, form.operands, strict=True)
         for how in dict.fromkeys(("pointer", *knobs[name].values))
     }
-    own = (*batch_rules(knobs), *joined_rules(knobs), *halo_rules(form, knobs, offers))
+    own = (*batch_rules(knobs), *joined_rules(knobs), *interleaved_rules(knobs), *halo_rules(form, knobs, offers))
     rules = (*own, *_DotRules(workload, form, target, offers, reads).all())
     return tuple(with_batch(rule, knobs) for rule in with_ranges(form, rules, knobs, offers))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from search_spaces.anchors.contractions.class_tiles import (
     CLASSES,
     FUSED,
+    INTERLEAVED,
     JOINED,
     MOVED,
     RANGE,
@@ -128,7 +129,7 @@ def _why_too_long(form: Contraction, knob: Knob) -> Callable[[Values], str | Non
 
 
 def _why_no_descriptor(form: Contraction, axes: str, moved: str, offers: Offers) -> Callable[[Values], str | None]:
-    merged = offers.merges and moves_one_dimension(form, axes[0], moved)
+    merged = offers.merges and moves_one_dimension(form, form.classes[axes[0]][0], moved)
 
     def why(values: Values) -> str | None:
         if values[axes] != RANGE or is_by_pointers(values[moved]) or values[moved] == "im2col":
@@ -142,7 +143,7 @@ def _why_no_descriptor(form: Contraction, axes: str, moved: str, offers: Offers)
 
 # Decisions that need these kinds of loops over several reduced axes.
 _NEEDED = (
-    ("grid", STREAM_K, (FUSED, RANGE, JOINED, UNROLLED)),
+    ("grid", STREAM_K, (FUSED, RANGE, JOINED, UNROLLED, INTERLEAVED)),
     ("tail", "peeled", (RANGE,)),
 )
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.anchors.contractions.dot_tiles import DotTile
+from search_spaces.anchors.contractions.interleaved_tiles import computed_side
 from search_spaces.anchors.contractions.operand_copies import Operand
 from search_spaces.anchors.contractions.operand_tiles import LOADS
 from search_spaces.decisions.memory.transfers import is_by_pointers
@@ -25,7 +26,8 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype, is_promoted
-from search_spaces.workloads.workload import Workload
+from search_spaces.workloads.expressions.walking import accesses
+from search_spaces.workloads.workload import Axis, Workload
 
 # Warps of a program without specialisation.
 WARPS = (2, 4, 8)
@@ -100,22 +102,42 @@ class _Specialization:
 
     def why_not_ended(self, values: Values) -> str | None:
         tile = self.tile(values)
-        if values["specialize"] == "none" or not tile.reaches or self.form.ends_at_zeros(tile.reduced.outermost):
+        if values["specialize"] == "none" or not tile.reaches or self._ends_at_zeros(tile.reduced.outermost):
             return None
         return f"specialize={values['specialize']} needs zeros beyond the end of k, or whole tiles of it"
+
+    def _ends_at_zeros(self, axis: Axis) -> bool:
+        """True if all operands are 0 beyond the end of an axis, as those that are computed are."""
+        side = computed_side(self.form)
+        if side is None:
+            return self.form.ends_at_zeros(axis)
+        read = (a for e in self.form.operands[1 - side] for a in accesses(e))
+        return all(self.form.map_of(a).is_zero_beyond(axis, self.form.extents) for a in read)
 
     def _dots(self, values: Values, a_load: str, b_load: str) -> Iterator[GroupDots]:
         """The dots of a warp group, for each pair of reads of the operands."""
         tile, groups = self.tile(values), values.integer("warps") // self.units.waves
         rows, columns = block_shape(*tile.shape, values.integer("ctas", 1))
         group_rows = rows if values["specialize"] == "pingpong" or groups < 2 else rows // groups
-        depth, count = values.tile("k"), len(self.form.dots)
+        depth, count = tile.reduced.depth, len(self.form.dots)
         for read in itertools.product(self.reads["a_load", a_load], self.reads["b_load", b_load]):
-            a, b = (
-                LoadedTile(x.buffer, tile.extents.get(x.axes[-1], 1), self._along_k(x))
-                for x in (reversed(read) if values.flag("swap") else read)
-            )
+            a, b = (self._loaded(x, tile) for x in (reversed(read) if values.flag("swap") else read))
             yield GroupDots(*self._kind, group_rows, columns, depth, a, b, count, groups, self._promoted)
+
+    def _loaded(self, x: Operand, tile: DotTile) -> LoadedTile:
+        size, last = dtype(x.dtype).bytes, x.axes[-1]
+        if tile.reduced.interleaved and last not in tile.extents:
+            return LoadedTile(x.buffer, tile.reduced.depth, size, along_k=True)
+        return LoadedTile(x.buffer, tile.extents.get(last, 1), size, self._along_k(x))
+
+    def why_not_computed(self, values: Values) -> str | None:
+        """Groups of warps have rows of their dots in registers, and no columns."""
+        side = computed_side(self.form)
+        if values["specialize"] == "none" or side is None:
+            return None
+        if values.flag("swap") != (side == 1):
+            return f"rows of warp groups are computed, not columns; expected swap={side == 1}"
+        return None
 
     def why_not_cut(self, values: Values) -> str | None:
         """Reason that the blocks of a cluster cannot divide the tile's columns, which are cut already."""
@@ -175,7 +197,7 @@ class _Specialization:
         if rows > most or columns % step:
             return f"{rows} rows and {columns} columns of a block; expected at most {most} and a multiple of {step}"
         group_rows = rows if kind == "pingpong" else rows // groups
-        anywhere = LoadedTile("", 0, True)
+        anywhere = LoadedTile("", 0, 0, True)
         count = len(self.form.dots)
         dots = GroupDots(*self._kind, group_rows, columns, 1, anywhere, anywhere, count, groups, self._promoted)
         return dots.why_too_large()
@@ -228,6 +250,7 @@ def specialization_rules(
         ),
         Rule(("specialize", "stages"), why_no_stages),
         Rule(("specialize", "k"), asked.why_not_ended),
+        Rule(("specialize", "swap"), asked.why_not_computed),
         Rule(("specialize", "swap", "m", "n", "k", *LOADS), asked.why_not_in_rows),
         Rule(("specialize", "swap", "k", "split", "a_load", "b_load"), asked.why_not_through_registers),
         Rule((*own, "warps", *shared), asked.why_no_dots),

@@ -24,6 +24,7 @@ from search_spaces.anchors.contractions.dot_knobs import MIN_DEPTH, least_tile, 
 from search_spaces.anchors.contractions.halos import cost_of_halos, has_views_along_k, slides
 from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
+from search_spaces.anchors.contractions.starting.computed_starts import computed_starts
 from search_spaces.anchors.contractions.starting.load_ways import along_k, by_pointers, fastest
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.starting.start_tiles import (
@@ -190,7 +191,11 @@ class _Starts:
         """Ranges of the positions that im2col descriptors read, and one loop over all taps and channels."""
         ranged = {x for x in self.windows if x in several}
         moved = {knob for x in ranged for knob in MOVED[x] if "im2col" not in self.knobs[knob].values}
-        pointed = [x for x in moved if not all(moves_one_dimension(self.form, c, x) for c in ranged if x in MOVED[c])]
+        pointed = [
+            x
+            for x in moved
+            if not all(moves_one_dimension(self.form, self.form.classes[c][0], x) for c in ranged if x in MOVED[c])
+        ]
         fused = {"k_axes": FUSED} if "k" in several else {}
         return {**fused, **{f"{x}_axes": RANGE for x in ranged}} | {x: by_pointers(self.knobs[x]) for x in pointed}
 
@@ -388,6 +393,8 @@ class _Starts:
         least = least_tile(self.form.dtype, self.form.workload.precision, self.target)
         swap = self.form.m.extent < self.form.n.extent and self.form.m.extent <= least.rows
         yield from self._of_warp_groups(NARROW_WARP_GROUP_STARTS) if self.specialized and self.form.is_scaled else ()
+        for x in computed_starts(self.form) if self.specialized else ():
+            yield self._start(x.m, x.n, x.k * self.element_bytes, **x.values)
         yield from self._of_short_rows()
         yield from self._of_multiply_adds() if self._by_multiply_adds else self._of_converted()
         for m, n, k_bytes, kind, warps, stages in FUSED_WARP_GROUP_STARTS if self.specialized else ():

@@ -62,6 +62,18 @@ def test_pieces_are_what_the_whole_is(workload, monkeypatch) -> None:
     assert len(asked) >= len(found.parts)
 
 
+@pytest.mark.parametrize(("rows", "columns", "count"), [(40, 1, 2), (40, 120, 5), (4, 120, 4)])
+def test_short_segments_are_cut_together_unless_they_are_fewer_pieces_alone(
+    rows: int, columns: int, count: int, monkeypatch
+) -> None:
+    workload = ops.grouped_matmul(5, rows, columns, 4)
+    inputs = random_inputs(workload, seed=3)  # equal segments
+    monkeypatch.setattr(pieces, "_LARGEST", 120)
+    found = pieces.pieces_of(workload, inputs, evaluate)
+    assert found is not None
+    assert len(found.parts) == count
+
+
 def test_what_is_small_is_one_piece() -> None:
     workload = ops.softmax(100, 100)
     assert pieces.pieces_of(workload, random_inputs(workload, seed=0), evaluate) is None

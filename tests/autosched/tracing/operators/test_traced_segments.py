@@ -15,6 +15,7 @@ from torch import Tensor
 from autosched import TracedKernel, trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
+from autosched.tracing.translation.translate import WithoutKernelError
 from search_spaces import ops
 from untuned import untuned_kernels
 
@@ -123,6 +124,7 @@ def test_gradients_of_a_grouped_product_are_grouped_products() -> None:
 
 REDUCED: dict[str, tuple[Callable[..., Tensor], *tuple[Tensor, ...]]] = {
     "softmax": (lambda x, o: softmax(x, o), X, OFFSETS),
+    "softmax by number": (lambda x, o: softmax_by_number(x, o), X, OFFSETS),
     **{
         f"{name} from {initial}": (
             lambda x, o, name=name, initial=initial: torch.segment_reduce(x, name, offsets=o, initial=initial),
@@ -149,7 +151,18 @@ REDUCED: dict[str, tuple[Callable[..., Tensor], *tuple[Tensor, ...]]] = {
         X,
         OFFSETS,
     ),
+    "added by one position for all": (
+        lambda x, o: x.new_zeros(3, 5).index_add(0, torch.bucketize(torch.arange(1), o[1:], right=True).expand(16), x),
+        X,
+        OFFSETS,
+    ),
 }
+
+
+def softmax_by_number(x: Tensor, offsets: Tensor) -> Tensor:
+    own = torch.bucketize(torch.arange(ROWS), offsets[1:], right=True)
+    power = torch.exp(x - torch.segment_reduce(x, "max", offsets=offsets)[own])
+    return power / power.new_zeros(GROUPS, 5).index_add(0, own, power)[own]
 
 
 def softmax(x: Tensor, offsets: Tensor) -> Tensor:
@@ -162,6 +175,27 @@ def softmax(x: Tensor, offsets: Tensor) -> Tensor:
 def test_reductions_of_segments_are_pytorchs(name: str) -> None:
     function, *inputs = REDUCED[name]
     torch.testing.assert_close(kernel_of(function, *inputs)(*inputs), function(*inputs), equal_nan=True)
+
+
+@pytest.mark.parametrize("ends", ["own", "another's", "fewer", "first row's"])
+def test_sums_of_segments_search_for_no_entry_of_their_own(ends: str) -> None:
+    """The scale of a row's segment is that of the segment that is summed, unless other ends say which it is."""
+
+    def scaled(x: Tensor, offsets: Tensor, others: Tensor, scales: Tensor) -> Tensor:
+        of_rows = {"another's": others, "fewer": offsets[:-1]}.get(ends, offsets)
+        own = torch.bucketize(torch.arange(1 if ends == "first row's" else ROWS), of_rows[1:], right=True)
+        # A row before all segments is summed by none, and has the first scale.
+        return torch.segment_reduce((x * scales[own][:, None]).exp() + 1, "sum", offsets=offsets, unsafe=True)
+
+    inputs = (X, torch.tensor([2, 5, 5, ROWS]), torch.tensor([0, 1, 7, ROWS]), torch.tensor([0.5, 0.25, -0.5]))
+    kernel = kernel_of(scaled, *inputs)
+    torch.testing.assert_close(kernel(*inputs), scaled(*inputs))
+    assert ("segment(" in str(trace(scaled, *inputs))) == (ends != "own")
+
+
+def test_reductions_from_nan_are_refused_in_words() -> None:
+    with pytest.raises(WithoutKernelError, match="reductions of segments from NaN; expected a number"):
+        trace(lambda x, o: torch.segment_reduce(x, "sum", offsets=o, initial=torch.nan), X, OFFSETS)
 
 
 def test_sums_by_the_segment_of_every_position_compare_no_numbers() -> None:
@@ -192,8 +226,10 @@ def test_places_among_bounds_are_pytorchs(right: bool, dtype: torch.dtype) -> No
     def function(x: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
         return torch.bucketize(x, bounds, right=right), torch.searchsorted(bounds, x, right=right, out_int32=True)
 
-    x, bounds = torch.tensor([[-3, 0, 1], [4, 12, 99]]).to(dtype), torch.tensor([0, 0, 4, 12]).to(dtype)
+    least = torch.iinfo(torch.int64).min
+    x, bounds = torch.tensor([[least, 0, 1], [4, 12, 99]]), torch.tensor([least, 0, 0, 4, 12])
     if dtype.is_floating_point:
+        x, bounds = x.to(dtype), bounds.to(dtype)
         x[1, 2] = torch.nan
     for got, want in zip(kernel_of(function, x, bounds)(x, bounds), function(x, bounds), strict=True):
         assert torch.equal(got, want)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,9 +12,9 @@ from autosched.checking.correctness import expect, why_wrong
 from best_spaces import build
 from scheduled_tensors import interpreted
 from search_spaces import Axis, Stage, Tensor, Workload, target_named
-from search_spaces.programs.statements import If
+from search_spaces.programs.statements import If, Load, statements
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Gather, Segment, add, call
+from search_spaces.workloads.expressions.expression import Access, Gather, Literal, Position, Segment, add, call
 
 H200 = target_named("h200")
 ROWS, COLUMNS, SEGMENTS = 70, 130, 5
@@ -44,6 +46,19 @@ def test_rows_have_the_entry_of_their_segment(ends: list[int]) -> None:
         assert any(isinstance(s, If) for s in schedule.program.kernels[0].body)
         (made,) = interpreted(workload, schedule.program, given)
         assert why_wrong(torch.from_numpy(np.ascontiguousarray(made)), expected) is None, schedule.one_line
+
+
+def test_reads_that_a_selection_makes_one_are_read_once() -> None:
+    workload = scaled()
+    rows = call("lt", Position(t), Literal(16.0))
+    chosen = call("where", rows, Access("x", (t, c)), Access("x", (t + Affine(offset=16), c)))
+    body = add(chosen, call("abs", Gather("table", (Segment("ends", t, SEGMENTS),))))
+    inputs = (replace(workload.inputs[0], shape=(ROWS + 16, COLUMNS)), *workload.inputs[1:])
+    workload = replace(workload, inputs=inputs, stages=(replace(workload.stages[0], expression=body),))
+    found = [s for s in build(workload, H200).seeds() if s.knobs["selected"] and s.knobs.tile("rows") > 1]
+    kernels = [s.program.kernels[0] for s in found[:1]]
+    reads = [s for k in kernels for s in statements(k.body) if isinstance(s, Load) and len(s.dst.axes) == 2]
+    assert len(reads) == 2 * len(kernels) == 2  # One in either branch.
 
 
 def test_tiles_of_one_row_and_of_other_positions_have_no_branch() -> None:

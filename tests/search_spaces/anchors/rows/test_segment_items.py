@@ -18,7 +18,7 @@ from best_spaces import build
 from row_kinds import of_kind
 from scheduled_tensors import interpreted
 from search_spaces import Axis, Reduction, Schedule, Stage, Tensor, Workload, ops, target_named
-from search_spaces.programs.statements import For
+from search_spaces.programs.statements import For, Load
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Integer, Literal, Position
@@ -70,6 +70,32 @@ def test_segments_of_any_lengths_are_folded(data: st.DataObject) -> None:
     np.testing.assert_array_equal(got, right(operator, x, offsets))
 
 
+@given(st.lists(st.integers(0, 350), min_size=7, max_size=7), st.integers(0, 100))
+@settings(max_examples=6)
+def test_folds_that_read_others_follow_them(cuts: list[int], number: int) -> None:
+    """The maximum of each segment, by offsets, and the sum of powers that are relative to it, by ends."""
+    x, at = Access("x", (t, c)), ex.call("to_integer", Position(t))
+    power = ex.call("exp", ex.sub(x, Access("top", (g, c))))
+    before, last = Access("ends", (g + Affine(offset=-1),), fill=0), Access("ends", (g,))
+    inside = is_inside(at, *(ex.call("to_integer", e) for e in (before, last)))
+    top = ex.call("where", in_segment("offsets", "g", "t"), x, Literal(-math.inf))
+    axes, over = (Axis("g", 7), Axis("c", 9)), (Axis("t", 350),)
+    stages = (
+        Stage("top", axes, top, Reduction("max", over)),
+        Stage("total", axes, ex.call("where", inside, power, Literal(0.0)), Reduction("sum", over)),
+    )
+    inputs = (Tensor("x", (350, 9), "float32"), Tensor("offsets", (8,), "int32"), Tensor("ends", (7,), "int32"))
+    workload = Workload("powers", inputs, stages, output_names=("top", "total"))
+    elements, offsets = np.random.default_rng(0).normal(0, 3, (350, 9)).astype(np.float32), [0, *sorted(cuts)]
+    given = [elements, np.array(offsets, np.int32), np.array(offsets[1:], np.int32)]
+    (schedule,) = shared(workload, number)
+    assert [k.name.rsplit("_", 1)[1] for k in schedule.program.kernels] == ["items", "join", "items", "finish"]
+    tops, totals = interpreted(workload, schedule.program, given)
+    np.testing.assert_array_equal(tops, right("max", elements, offsets))
+    parts = [np.exp(elements[a:b] - tops[n]).sum(0) for n, (a, b) in enumerate(pairwise(offsets))]
+    np.testing.assert_allclose(totals, np.stack(parts), rtol=1e-5)
+
+
 def test_a_program_has_a_part_of_the_longest_segment_at_most() -> None:
     workload = ops.segment_sum(2**20, 128, 2**12, "bfloat16")
     starts = [s for s in build(workload, H200).seeds() if s.knobs.integer("split") > 1]
@@ -79,7 +105,10 @@ def test_a_program_has_a_part_of_the_longest_segment_at_most() -> None:
         split = schedule.knobs.integer("split")
         count, width = schedule.knobs.tiling("columns")
         assert items.grid.axes[0].extent == split + 2**12 - 1
-        assert [s.extent for s in items.body if isinstance(s, For)] == [count // split]
+        (loop,) = (s for s in items.body if isinstance(s, For))
+        assert loop.extent == count // split
+        # The ends of the segment are read before.
+        assert [s.dst.shape for s in loop.body if isinstance(s, Load)] == [(width, schedule.knobs.tile("rows"))]
         assert finish.launch.dependent == (schedule.knobs["join"] == "ahead")
         assert width * count == 2**20
 
