@@ -26,6 +26,7 @@ __all__ = [
     "Launcher",
     "LoadError",
     "for_target",
+    "import_own",
     "load",
     "named",
     "usable",
@@ -103,6 +104,12 @@ def named(name: str) -> Backend:
     if installed[name] not in _OWN and (missing := lacking(backend, _OF_BACKENDS)):
         raise InputError(f"backend {name!r}: {type(backend).__name__} has no {', no '.join(missing)}")
     return backend
+
+
+def import_own() -> None:
+    """Import the backends that come with autosched, for processes that are forked from this one."""
+    for entry in _OWN:
+        entry.load()
 
 
 # Reading the installed packages takes milliseconds, and gives the same as long as a process lives.

@@ -14,7 +14,7 @@ from autosched.bench.models.suite import read_model_suite
 from autosched.bench.suites.function_suite import read_function_suite
 from autosched.bench.suites.operator_suite import read_operator_suite
 from autosched.cli.commands import app
-from autosched.tuning import learning
+from autosched.tuning import learning, predict
 from figures.tables import PERFORMANCE, tables
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +45,7 @@ def test_the_python_of_a_document_runs_from_its_first_block_to_its_last(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     # Of what ships, the nearest shapes are enough for a prediction that nobody measures.
     monkeypatch.setattr(learning, "_MOST_GROUPS", 4)
+    monkeypatch.setattr(predict, "_BATCHES", 1)
     names: dict[str, object] = {"__name__": "__main__"}
     for above, block in blocks(document, "python"):
         # Errors show the lines of the document.

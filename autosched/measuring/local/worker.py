@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
+from autosched.backends import import_own
 from autosched.backends.backend import Backend
 from autosched.machine import memory
 from autosched.machine.cores import usable_cores
@@ -33,6 +34,7 @@ _PR_SET_PDEATHSIG = 1
 def main(descriptor: int, parent: int) -> None:
     """Fork and reap workers as asked until the other end is closed."""
     _end_with(parent)
+    import_own()
     # Imported modules stay: workers need neither scan them for garbage nor copy them by doing so.
     gc.collect()
     gc.freeze()

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -27,12 +27,9 @@ from autosched.tracing.callables.kernel import TracedKernel
 from autosched.tracing.callables.whole_check import Claim, FirstUse
 from autosched.tracing.capture.capture import Captured, digest_of
 from autosched.tracing.capture.closed_over import name_of, named_by_user
-from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
-from autosched.tracing.capture.decompositions import decompositions
 from autosched.tracing.capture.fused_functions.written_out import TakenApart
 from autosched.tracing.capture.graph_nodes import device_of, precision_of
-from autosched.tracing.capture.joint_graphs.recomputation import recompute_points
-from autosched.tracing.capture.joint_graphs.row_sums import fold_products
+from autosched.tracing.capture.joint_graphs.parting import joint_graph, parted, results_of
 from autosched.tracing.capture.plain_graphs import read_from_their_memory, without_tokens
 from autosched.tracing.capture.result_memory import ResultMemory, strides_of
 from autosched.tracing.capture.result_tree import ResultTree, flattened
@@ -140,7 +137,7 @@ def trace_with_gradient(
             if not any(m.requires_grad for m in example):
                 raise InputError(f"no result of {name} has a gradient")
             memory, results = memory_of_results(example, fake)
-            joint = _joint(called, fake)
+            joint = joint_graph(called, fake)
         except InputError:
             raise
         except Exception as error:
@@ -148,11 +145,9 @@ def trace_with_gradient(
             raise InputError(f"{name} cannot be captured with its gradient{why_not_captured(error)}") from error
     digest = digest_of(joint)
     without_tokens(joint.graph)
-    fold_products(joint.graph)
-    wanted = recompute_points(joint.graph)
-    forward, backward = _partitioned(joint, len(memory), wanted)
+    forward, backward = parted(joint, len(memory))
     kept = [n.name for n in backward.graph.nodes if n.op == "placeholder"]
-    gradients = _output(backward)
+    gradients = results_of(backward)
     places = iter(range(len(gradients)))
     return DifferentiableFunction(
         forward=cut(
@@ -172,37 +167,6 @@ def trace_with_gradient(
         results=tuple(results),
         structure=structure,
     )
-
-
-def _joint(function: Callable[..., Any], fake: tuple[Tensor, ...]) -> Any:
-    """The graph of the function and its gradient; no operator is decomposed without its gradient, or the reverse."""
-    # Imported here, since it imports TorchDynamo: that takes as long as all else, and workers start without it.
-    from torch._functorch.aot_autograd import aot_export_joint_simple
-
-    table = decompositions()
-    made: Any = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
-    if has_gradient_operators(made.graph):
-        whole: Any = aot_export_joint_simple(function, fake, trace_joint=True, decompositions={})
-        if kept := one_sided(whole.graph, table):
-            table = {operator: rule for operator, rule in table.items() if operator not in kept}
-            made = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
-    return made
-
-
-def _partitioned(
-    joint: fx.GraphModule, results: int, wanted: Sequence[fx.Node]
-) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The forward and the backward graph of a joint one; nodes `wanted` of the first are computed there, and kept."""
-    # As in `_joint`.
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-
-    # It recomputes values that no forward result needs: so these are results meanwhile.
-    made, last = _output(joint), results + len(wanted)
-    _return(joint, [*made[:results], *wanted, *made[results:]])
-    forward, backward = min_cut_rematerialization_partition(joint, (), num_fwd_outputs=last)
-    returned = _output(forward)
-    _return(forward, [*returned[:results], *returned[last:]])
-    return forward, backward
 
 
 class DifferentiableKernel:
@@ -312,7 +276,7 @@ def _captured(
     constants = {node: named[node][1] if node in named else other for node, other in tensors.items()}
     names = {node: name for node, (name, _) in named.items()}
     # A gradient that is None is no result.
-    made = [m for m in _output(module) if m is not None]
+    made = [m for m in results_of(module) if m is not None]
     _, structure = flattened(tuple(torch.empty(()) for _ in made))
     laid_out = read_from_their_memory(module.graph)
     strides = [strides_of(m.meta["val"]) for m in made]
@@ -332,15 +296,3 @@ def _captured(
         precision=precision,
         numerics="eager",
     )
-
-
-def _output(module: fx.GraphModule) -> list[Any]:
-    # The output of a graph that was exported has a tuple.
-    return list(cast(tuple[Any, ...], module.graph.output_node().args[0]))
-
-
-def _return(module: fx.GraphModule, made: Sequence[Any]) -> None:
-    """Let the graph return these. PyTorch's notes on each result are those of the old ones."""
-    node = module.graph.output_node()
-    node.args = (tuple(made),)
-    node.meta.pop("desc", None)

@@ -89,10 +89,11 @@ def decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedP
     which all but 7 get the very rule that they have. Most graphs are expanded operator by operator instead
     (`expanding`).
     """
-    replaced, rules = _apart(_composed())
+    composed = _composed()
+    replaced, rules = _apart(composed)
     try:
         with exported_program._override_composite_implicit_decomp(replaced):
-            expand(exported.graph, _decompositions(_composed()))
+            expand(exported.graph, _decompositions(composed))
         return _with_results_named(_in_order(exported))
     except NeedsWholeGraphError:
         pass

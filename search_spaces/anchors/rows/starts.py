@@ -41,13 +41,17 @@ _RUNNING_BYTES, _PART_OF_L1 = 4, 2
 
 
 def starts(reduced: ReducedRows, decisions: Sequence[Decision]) -> tuple[Values, ...]:
-    """Streamed, then shared, then resident rows, each if possible."""
+    """Streamed, then shared, then resident rows, each if possible; of segments, shared ones first.
+
+    Parts of segments take as long as each other whatever the data is; one program of a segment may have all rows.
+    """
     knobs = {d.name: d.knob for d in decisions}
     if not reduced.on_gpu:
         return tuple(start(decisions, values) for values in _on_cpu(reduced, knobs))
     found: list[Values] = []
     shared = PROGRAMS_PER_SM if len(knobs["split"].values) > 1 else ()
-    for programs in (0, *shared) if _is_cut(knobs["columns"].values[-1]) else ():
+    streamed = (*shared, 0) if segments_of(reduced) else (0, *shared)
+    for programs in streamed if _is_cut(knobs["columns"].values[-1]) else ():
         own = [start(decisions, values) for values in _cut(reduced, knobs, programs)]
         aligned = "aligned" in knobs and (programs or not reduced.skips)
         found += with_aligned(own) if aligned else own

@@ -66,6 +66,13 @@ def nothing_ships(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predicting, "shipped_logs", tuple)
 
 
+@pytest.fixture(autouse=True)
+def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough to rank: describing a candidate takes milliseconds."""
+    monkeypatch.setattr(predicting, "_BATCHES", 2)
+    monkeypatch.setattr(predicting, "_BATCH", 16)
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     return tmp_path / "tuning.jsonl"

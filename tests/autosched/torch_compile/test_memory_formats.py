@@ -20,7 +20,7 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind
 from autosched.torch_compile.segments import DividedGraph
 from autosched.tracing.capture.capture import Weights
-from image_models import Residual, ResNet, UNet, image_models
+from image_models import Residual, ResNet, UNet, evaluated, image_models
 from program_check import places
 from untuned import untuned_replay
 
@@ -43,7 +43,7 @@ class Counting(nn.Module):
 def models() -> dict[str, tuple[nn.Module, Tensor]]:
     """Models of several segments."""
     torch.manual_seed(0)
-    residual, x = image_models()[ResNet.__name__]
+    residual, x = evaluated(ResNet(layers=3)), torch.randn(2, 3, 20, 20)
     unet, image = image_models()[UNet.__name__]
     unets = nn.Sequential(*(First(unet) for _ in range(4)))
     return {"ResNet": (residual, x), "UNet": (unets, image), "Counting": (Counting().eval(), torch.randn(2, 4, 6, 6))}

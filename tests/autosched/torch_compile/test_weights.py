@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +26,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 Compiled = Callable[..., tuple[Callable[..., Any], list[GraphReport]]]
 
 
+@functools.cache
 def prepares(w: Workload, target: Target) -> Any:
     """A schedule of the workload that reads its constants in layouts of their own."""
     constant = any(t.constant for t in w.inputs)

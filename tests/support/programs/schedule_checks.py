@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -27,9 +28,12 @@ def faults(workload: Workload, samples: int, seed: int = 0, target: Target = HER
 
 
 def tried(space: SearchSpace, samples: int, seed: int) -> Iterator[Schedule]:
-    """Every starting point of a space, then so many others, each once."""
-    rng = np.random.default_rng(seed)
-    return iter(dict.fromkeys([*space.seeds(), *(space.sample(rng) for _ in range(samples))]))
+    """Every starting point of a space, then so many others, each once; drawn when it is asked for."""
+    rng, seen = np.random.default_rng(seed), set[Schedule]()
+    for schedule in itertools.chain(space.seeds(), (space.sample(rng) for _ in range(samples))):
+        if schedule not in seen:
+            seen.add(schedule)
+            yield schedule
 
 
 def fault(schedule: Schedule, data: TrialData, target: Target = HERE) -> str | None:

@@ -24,14 +24,14 @@ class Residual(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A stem, layers that repeat, and a head."""
+    """A stem, `layers` alike and a strided one, and a head."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int = 1) -> None:
         super().__init__()
         self.stem = nn.Sequential(
             nn.Conv2d(3, 8, 7, 2, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
         )
-        self.layers = nn.Sequential(*(Residual(8, 8) for _ in range(3)), Residual(8, 16, 2))
+        self.layers = nn.Sequential(*(Residual(8, 8) for _ in range(layers)), Residual(8, 16, 2))
         self.head = nn.Linear(16, 5)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -88,11 +88,12 @@ def image_models() -> dict[str, tuple[nn.Module, Tensor]]:
     """The models in evaluation, with norms that do something, and images for them."""
     torch.manual_seed(0)
     shapes = {ResNet: (2, 3, 20, 20), UNet: (2, 4, 8, 8), Shuffled: (2, 4, 6, 6), Volumes: (2, 2, 4, 4, 4)}
-    made = {}
-    for kind, shape in shapes.items():
-        model = kind().eval().requires_grad_(False)
-        for norm in (m for m in model.modules() if isinstance(m, nn.BatchNorm2d)):
-            nn.init.normal_(norm.running_mean)
-            nn.init.uniform_(norm.running_var, 0.5, 2)
-        made[kind.__name__] = (model, torch.randn(shape))
-    return made
+    return {kind.__name__: (evaluated(kind()), torch.randn(shape)) for kind, shape in shapes.items()}
+
+
+def evaluated(model: nn.Module) -> nn.Module:
+    """The model in evaluation, with norms that do something."""
+    for norm in (m for m in model.modules() if isinstance(m, nn.BatchNorm2d)):
+        nn.init.normal_(norm.running_mean)
+        nn.init.uniform_(norm.running_var, 0.5, 2)
+    return model.eval().requires_grad_(False)

@@ -9,8 +9,10 @@ import numpy as np
 
 import best_spaces
 from autosched import backends
-from autosched.backends.fingerprint import source_fingerprint
-from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.backends.build import build
+from autosched.backends.reproduction import fingerprint_of
+from autosched.kernels.kernel import Kernel, checked_kernel
+from autosched.kernels.tier import Tier
 from autosched.tracing import TracedFunction, TracedKernel, loaded
 from search_spaces import Schedule, Target, Workload
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
@@ -36,14 +38,19 @@ def rewritten_replay(traced: TracedFunction, target: Target, **_: Any) -> Traced
 
 
 def untuned_kernel(schedule: Schedule, workload: Workload, target: Target) -> Kernel:
-    """The kernel of a schedule, which is checked in this process."""
-    return load_kernel(untuned_record(schedule, workload, target))
+    """The kernel of a schedule, which is printed once, and checked in this process."""
+    backend = backends.named(schedule.backend)
+    artefact = build(schedule.program, schedule.one_line, target, backend)
+    launcher = backends.load(backend, artefact, schedule.program)
+    record = _as_if_right(schedule, workload, target, artefact.facts.source)
+    return checked_kernel(record, schedule, artefact, launcher, None, Tier.EXACT)
 
 
 def untuned_record(schedule: Schedule, workload: Workload, target: Target) -> TuningRecord:
     """A record as if a trial had found the kernel of a schedule right."""
-    program = schedule.program
-    source = backends.named(schedule.backend).render(program, schedule.one_line, target)
-    facts = CompileFacts(0.0, source=source_fingerprint(source, program))
-    provenance = Provenance("untuned", "cold", 0.0, 0, 0)
-    return TuningRecord(workload, target, schedule, Measurement("ok", (1e-6,), facts=facts), provenance)
+    return _as_if_right(schedule, workload, target, fingerprint_of(schedule, target))
+
+
+def _as_if_right(schedule: Schedule, workload: Workload, target: Target, source: str | None) -> TuningRecord:
+    measurement = Measurement("ok", (1e-6,), facts=CompileFacts(0.0, source=source))
+    return TuningRecord(workload, target, schedule, measurement, Provenance("untuned", "cold", 0.0, 0, 0))

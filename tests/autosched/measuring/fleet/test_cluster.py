@@ -70,6 +70,8 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MadeUpCluster]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         quiet = {"prestart_worker_first_driver": False, "enable_worker_prestart": False}
+        # What has imported everything is used again.
+        quiet |= {"idle_worker_killing_time_threshold_ms": 600_000, "num_workers_soft_limit": 8}
         few = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": quiet, **few})
         try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
-import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -132,19 +133,24 @@ def test_a_stop_ends_the_process_and_changes_nothing(tmp_path: Path) -> None:
     assert not tuning.failures
 
 
-def test_the_process_that_tunes_ends_with_the_one_that_wants_it() -> None:
-    imported = f"from {tuning_process.__name__} import _end_with_the_input as end"
-    script = (
-        f"import threading, time; {imported}; threading.Thread(target=end).start(); print(flush=True); time.sleep(99)"
-    )
-    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdout.readline()
-        assert process.poll() is None
-        process.stdin.close()
-        assert process.wait(20) == 1
+def test_the_process_that_tunes_ends_with_the_one_that_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a fork of this process, which has everything imported."""
+    read, write = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(read))
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(write)
+            end = threading.Thread(target=tuning_process._end_with_the_input)
+            end.start()
+            end.join(20)
+        finally:
+            os._exit(0)
+    time.sleep(0.1)
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+    os.close(write)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    sys.stdin.close()
 
 
 def test_a_call_is_exchanged_once_by_one_thread_while_others_go_on() -> None:

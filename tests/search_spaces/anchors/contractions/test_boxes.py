@@ -60,7 +60,7 @@ CONVOLUTIONS = {
     "integers": convolution((12, 14), (3, 3), padding=1, batch=3, dtype="int8", **_WIDE),
     "small images": convolution((7, 7), (3, 3), padding=1, batch=32, **_WIDE),
     "block": block(convolution((12, 14), (3, 3), padding=1, batch=3, **_WIDE)),
-    "weights": weights_gradient(4, 16, 64, 64),
+    "weights": weights_gradient(2, 16, 64, 64),
 }
 every = pytest.mark.parametrize("name", CONVOLUTIONS)
 some = pytest.mark.parametrize("name", ["3x3", "grouped", "one row", "weights"])
