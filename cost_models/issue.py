@@ -8,10 +8,10 @@ Source: NVIDIA, "CUDA C++ programming guide", throughput of native arithmetic in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from search_spaces.programs.bit_fields import made_by
-from search_spaces.programs.statements import Dot, Map, Reduce, Statement
+from search_spaces.programs.statements import Dot, Interleave, Load, Map, Reduce, Statement, read
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import DTYPES, is_integer
 from search_spaces.workloads.expressions.operators import OPERATORS, ROUNDINGS
@@ -65,11 +65,28 @@ def of_reduction(s: Reduce, src: Tile, has_dots: bool) -> float:
     return src.elements + s.dst.elements * crossed
 
 
-def in_pairs(body: tuple[Statement, ...]) -> dict[str, float]:
-    """Operations for each element of the maps that make operands of dots that lanes loaded."""
-    return {name: cost for s in body if isinstance(s, Dot) and s.from_memory for name, cost in _made(body, s)}
+def in_pairs(body: tuple[Statement, ...], has_roles: bool = False) -> dict[str, float]:
+    """Operations for each element of the maps that make operands of dots that lanes loaded.
+
+    With `has_roles`, warps that compute rows of dots make floats of bytes so, too.
+    """
+    found = dict[str, float]()
+    for s in body:
+        if isinstance(s, Dot):
+            for part in _parts(body, s):
+                maps = list(made_by(body, part))
+                if s.from_memory or (has_roles and _of_bytes(body, maps)):
+                    found |= {m.dst.name: _OF_PAIR if m.dst.name == part else 0.0 for m in maps}
+    return found
 
 
-def _made(body: tuple[Statement, ...], s: Dot) -> Iterator[tuple[str, float]]:
+def _parts(body: tuple[Statement, ...], s: Dot) -> Iterator[str]:
+    """The tiles that operands of a dot consist of."""
+    interleaved = {x.dst.name: x.src for x in body if isinstance(x, Interleave)}
     for operand in (s.a, s.b):
-        yield from ((m.dst.name, _OF_PAIR if m.dst.name == operand else 0.0) for m in made_by(body, operand))
+        yield from interleaved.get(operand, (operand,))
+
+
+def _of_bytes(body: tuple[Statement, ...], maps: Iterable[Map]) -> bool:
+    sources = {x for m in maps for x in read(m)}
+    return any(isinstance(s, Load) and s.dst.name in sources and DTYPES[s.dst.dtype].bytes == 1 for s in body)

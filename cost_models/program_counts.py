@@ -38,8 +38,9 @@ from search_spaces.programs.statements import (
     read,
 )
 from search_spaces.programs.tile_program import Kernel, TileProgram
-from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.programs.tiles import Flat, Slice, Tile
 from search_spaces.workloads.dtypes import DTYPES
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.operators import OPERATORS
 
 Loops = tuple[tuple[str, float], ...]  # variable and trips, outermost first
@@ -154,7 +155,8 @@ class _Counter:
         self._join()
 
     def _visit(self, body: tuple[Statement, ...], times: float, taken: float, loops: Loops) -> None:
-        counts, tiles, pairs = self.counts, self.counts.tiles, issue.in_pairs(body)
+        counts, tiles = self.counts, self.counts.tiles
+        pairs = issue.in_pairs(body, counts.kernel.launch.producer_warps > 0)
         for s in body:
             if isinstance(s, Map):
                 self._map(s, times, pairs)
@@ -374,6 +376,8 @@ def _run(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> int:
 
     Rows that are shifted back to vector boundaries are pieces of their own.
     """
+    if _are_two_digits(slices, shape):
+        return min(slices[-1].extent or 1, shape[-1] * shape[-2])
     run = 1
     for piece, size in zip(reversed(slices), reversed(shape), strict=True):
         if piece.flat is not None:
@@ -385,6 +389,17 @@ def _run(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> int:
             return run * extent
         run *= size
     return run
+
+
+def _are_two_digits(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> bool:
+    """True where the last two dimensions have positions along one axis, of which the last one is a whole digit."""
+    if len(slices) < 2:
+        return False
+    outer, inner = slices[-2:]
+    if outer.flat is None or not outer.start == inner.start == Affine():
+        return False
+    number = outer.flat.start
+    return (outer.flat, inner.flat) == (Flat(number, shape[-1]), Flat(number, 1, shape[-1]))
 
 
 def wave_extents(kernel: Kernel, count: int) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -56,14 +58,26 @@ def test_operands_of_dots_from_memory_are_made_in_pairs() -> None:
     dot = Dot(Tile("acc", ("m", "n"), (4, 8)), "columns", "rows", "k", from_memory=True)
     assert issue.in_pairs((*made, dot)).keys() == {"t", "columns"}
     assert issue.in_pairs(made) == {}
+    assert issue.in_pairs((*made, replace(dot, from_memory=False)), has_roles=True) == issue.in_pairs((*made, dot))
+    assert issue.in_pairs((*made, replace(dot, from_memory=False))) == {}
 
 
-@pytest.mark.parametrize(("m", "b_dtype"), [(1, "int4"), (16, "int4"), (1, "int8")])
-def test_the_estimate_prefers_streamed_products_of_narrow_weights(m: int, b_dtype: str) -> None:
+def test_positions_in_two_digits_are_neighbours_in_memory() -> None:
+    """A byte's two values, which alternate along k: x is read in rows of 64 as it lies."""
+    workload = ops.matmul(2048, 4096, 4096, "bfloat16", layout="nt", b_dtype="int4", group=128)
+    start = spaces.build(workload, H200, [CUDA]).seeds()[0]
+    assert "k_axes=interleaved" in start.one_line
+    (kernel,) = count(start.program)
+    assert next(x.run_bytes for x in kernel.loads if x.statement.buffer == "in0") == 2 * 64
+    assert latency_s(start.program, H200, CUDA.limits) < 1.2e-4
+
+
+@pytest.mark.parametrize(("m", "b_dtype"), [(1, "int4"), (64, "int4"), (1, "int8")])
+def test_the_estimate_prefers_narrow_weights_in_registers_streamed_for_few_rows(m: int, b_dtype: str) -> None:
     product = ops.matmul(m, 8192, 8192, "bfloat16", layout="nt", b_dtype=b_dtype, group=128, constant="b")
     space = spaces.build(product, H200, [CUDA])
     fastest = min(space.seeds(), key=lambda s: latency_s(s.program, H200, CUDA.limits))
-    assert fastest.sketch == "streamed_contraction"
+    assert fastest.sketch == "streamed_contraction" if m == 1 else "k_axes=interleaved" in fastest.one_line
 
 
 def test_programs_that_share_several_reduced_axes_read_every_byte_once() -> None:

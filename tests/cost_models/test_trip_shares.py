@@ -11,9 +11,9 @@ H200 = target_named("h200")
 
 
 def trips(segments: int) -> list[float]:
-    """Iterations of the loops of a fold's first starting point, per program, by tiles of as many columns as it has."""
-    space = build(jagged_fold(4096, 256, segments), H200)
-    (counts,) = count(space.seeds()[0].program)
+    """Iterations of the loops of a fold by a program for each segment, by tiles of as many columns as it has."""
+    starts = build(jagged_fold(4096, 256, segments), H200).seeds()
+    (counts,) = count(next(s for s in starts if "split=1 " in s.one_line).program)
     return [made / loop.extent for _, made, loop in counts.loops if loop.useful]
 
 
