@@ -174,7 +174,8 @@ def dynamic(of_size: Callable[[int], Workload], points: Sequence[int]) -> Dynami
 class WeightAtAnySize:
     """A constant that a dynamic operator's kernels take in the place of a tensor, each in the layout that it reads.
 
-    Kernels that read the same layout share its memory. After changes of the tensor `update` has to be called.
+    Kernels that read the same layout share its memory. Calls prepare it again after changes of the tensor that PyTorch
+    counts; after others call `update`.
     """
 
     def __init__(self, tensor: Tensor, name: str, kernels: Iterable[Kernel]) -> None:

@@ -158,8 +158,9 @@ class Kernel:
     def prepare(self, weight: Tensor, name: str = "", earlier: Iterable[PreparedWeight] = ()) -> PreparedWeight:
         """A constant input in the layout that this kernel reads; calls of the kernel take it in the tensor's place.
 
-        After changes of the tensor its `update` has to be called. `name`: that of the input, if there are several
-        constant ones. `earlier`: what other kernels prepared of this tensor, whose memory is used for equal layouts.
+        The next call after a change that PyTorch counts prepares it again; after others, as through `tensor.data`, call
+        its `update`. `name`: that of the input, if there are several constant ones. `earlier`: what other kernels
+        prepared of this tensor, whose memory is used for equal layouts.
 
         Raises:
             InputError: the workload has no such constant, or the tensor is none for it.
@@ -171,11 +172,12 @@ class Kernel:
         if not name and len(constants) == 1:
             (name,) = constants
         if name not in constants:
-            given = f"constant {name!r}" if name else "a constant without a name"
-            raise InputError(f"{self.workload.name}: {given}; expected one of {sorted(constants)}")
+            given = f"the constant {name!r}" if name else "a weight"
+            allowed = f"with the name of one of {sorted(constants)}" if constants else "of operators with `constant=…`"
+            raise InputError(f"{self.workload.name}: {given} to prepare; expected one {allowed}")
         place = constants[name]
         self.inputs[place].check(weight)
-        return PreparedWeight(weight, self.inputs[place], place, self.constants, earlier)
+        return PreparedWeight(weight, self.inputs[place], place, self._launcher, self.constants, earlier)
 
     def _call_prepared(self, constants: PreparedConstants, tensors: Sequence[Tensor], out: Made | None) -> Made:
         """A call with constants that were prepared before, or are now."""
@@ -223,7 +225,7 @@ class Kernel:
         """A call with prepared weights in the place of some constants."""
         weights = {n: t for n, t in enumerate(tensors) if isinstance(t, PreparedWeight)}
         for number, weight in weights.items():
-            weight.check_for(self.constants, number)
+            weight.check_for(self._launcher, self.constants, number)
         plain = [t.tensor if isinstance(t, PreparedWeight) else t for t in tensors]
 
         def launch(addresses: Sequence[int]) -> None:

@@ -72,10 +72,10 @@ class _Prepared:
 
 
 class PreparedWeight:
-    """A constant that a kernel takes in the place of a tensor.
+    """A constant that a kernel takes in the place of a tensor, prepared before the first call.
 
-    Changes of the tensor are certain to count after `update`: before it, kernels that read the tensor itself see them,
-    and those that read another layout do not. `memories`: the prepared workspaces made of it, by their numbers.
+    A call prepares it again after a change of the tensor that PyTorch counts, and `update` after any other.
+    `memories`: the prepared workspaces made of it, by their numbers.
     """
 
     def __init__(
@@ -83,33 +83,59 @@ class PreparedWeight:
         tensor: Tensor,
         argument: Argument,
         place: int,
+        launcher: Launcher,
         constants: PreparedConstants | None,
         earlier: Iterable[PreparedWeight] = (),
     ) -> None:
-        """`earlier`: of the same tensor, for other kernels; their memory is used where the layout is the same."""
+        """`launcher`: of the kernel that it is for. `earlier`: of the same tensor, for other kernels; their memory is
+        used where the layout is the same."""
         self.tensor = tensor
-        self._argument, self._place, self._constants = argument, place, constants
+        self._argument, self._place, self._launcher, self._constants = argument, place, launcher, constants
         places = () if constants is None else constants.places
         self._layouts = {n: constants.layouts[n] for n, at in enumerate(places) if constants and at == place}
-        known = {layout: made.memories[n] for made in earlier for n, layout in made._layouts.items()}
-        self.memories: dict[int, Tensor] = {n: known[layout] for n, layout in self._layouts.items() if layout in known}
-        self._own = [n for n in self._layouts if n not in self.memories]
-        self.update()
+        known = {layout: (made, n) for made in earlier for n, layout in made._layouts.items()}
+        self._shared = {n: known[layout] for n, layout in self._layouts.items() if layout in known}
+        self.memories: dict[int, Tensor] = {n: made.memories[there] for n, (made, there) in self._shared.items()}
+        self._optimizers = optimizer_steps()
+        self._state = self._state_now()
+        self._prepare()
 
     def update(self) -> None:
         """Prepare the present values of the tensor, in the same memory: CUDA graphs that read it read these.
 
         Memory of an earlier one is left to the `update` of that.
         """
+        self._state = self._state_now()
+        self._prepare()
+
+    def current(self, number: int) -> Tensor:
+        """The memory of a workspace, with the tensor's values of now.
+
+        While a CUDA graph is captured it is as it was: the graph reads what later calls put there.
+        """
+        made, there = self._shared.get(number, (self, number))
+        changed = made._state != made._state_now()
+        if changed and made._constants is not None and not is_captured(made._constants.device):
+            made.update()
+        return made.memories[there]
+
+    def check_for(self, launcher: Launcher, constants: PreparedConstants | None, place: int) -> None:
+        """Raise InputError unless it was prepared for this input of this kernel."""
+        if launcher is not self._launcher or constants is not self._constants or place != self._place:
+            raise InputError(f"{self._argument.name} was prepared by another kernel or for another input of this one")
+
+    def _prepare(self) -> None:
         read = self._argument.usable(self.tensor)
-        for number in self._own:
+        for number in self._layouts.keys() - self._shared.keys():
             assert self._constants is not None
             self.memories[number] = self._constants.made(number, read.data_ptr(), self.memories.get(number))
 
-    def check_for(self, constants: PreparedConstants | None, place: int) -> None:
-        """Raise InputError unless it was prepared for this input of this kernel."""
-        if constants is not self._constants or place != self._place:
-            raise InputError(f"{self._argument.name} was prepared by another kernel or for another input of this one")
+    def _state_now(self) -> tuple[int, int]:
+        """Changes with every change that PyTorch counts: none of tensors of inference mode."""
+        return 0 if self.tensor.is_inference() else self.tensor._version, self._optimizers.count
+
+    def __repr__(self) -> str:
+        return f"<PreparedWeight {self._argument.name}: {len(self._layouts)} layouts of its own>"
 
 
 # Of calls with tensors only.
@@ -120,6 +146,7 @@ class PreparedConstants:
     """The prepared workspaces of a kernel, for every constant that it was called with and that still exists.
 
     `places`: for each prepared workspace, the number of the constant among the kernel's inputs; `layouts`: its layout.
+    `device`: that of its memory.
     """
 
     def __init__(
@@ -127,7 +154,7 @@ class PreparedConstants:
     ) -> None:
         self.places, self.layouts = tuple(places), tuple(layouts)
         self._prepare: _Prepare = launcher.prepare
-        self._device = device
+        self.device = device
         self._known: dict[_Key, _Prepared] = {}
         self._lock = threading.Lock()
         self._optimizers = optimizer_steps()
@@ -156,7 +183,7 @@ class PreparedConstants:
         for number, place in enumerate(self.places):
             offset = offsets[place] if offsets else 0
             if place in weights:
-                found.append(weights[place].memories[number].data_ptr())
+                found.append(weights[place].current(number).data_ptr())
                 continue
             tensor = tensors[place]
             key = number, id(_root(tensor)), int(tensor.storage_offset()) + offset, tensor.stride()
@@ -169,9 +196,9 @@ class PreparedConstants:
     def made(self, number: int, address: int, memory: Tensor | None = None) -> Tensor:
         """The memory of a prepared workspace, filled from the constant at this address when this returns."""
         made = self._prepare(number, address, memory)
-        if self._device.type == "cuda":
+        if self.device.type == "cuda":
             # Other streams may use it next.
-            torch.cuda.current_stream(self._device).synchronize()
+            torch.cuda.current_stream(self.device).synchronize()
         return made
 
     def _memory(self, key: _Key, tensor: Tensor, address: int) -> Tensor | None:
@@ -179,10 +206,10 @@ class PreparedConstants:
             return None
         known = self._known.get(key)
         if known is None or not known.is_of(tensor, self._optimizers.count):
-            if is_captured(self._device):
+            if is_captured(self.device):
                 return None
             known = self._made(key, tensor, address)
-        if self._device.type == "cuda":
+        if self.device.type == "cuda":
             self._use(known)
         return known.memory
 
@@ -197,7 +224,7 @@ class PreparedConstants:
             storage = StorageWeakRef(tensor.untyped_storage())
             memory = self.made(key[0], address, known.memory if known is not None and same else None)
             # PyTorch gives memory out again on the stream that it was allocated on, once the others are done with it.
-            streams = known.streams if known is not None and same else {stream_on(self._device)}
+            streams = known.streams if known is not None and same else {stream_on(self.device)}
             forgotten = weakref.ref(root, lambda _: _forget(own(), key))
             found = _Prepared(forgotten, version, steps, storage, memory, streams)
             self._known[key] = found
@@ -205,9 +232,9 @@ class PreparedConstants:
 
     def _use(self, known: _Prepared) -> None:
         """Keep the memory until the present stream is done with it."""
-        stream = stream_on(self._device)
+        stream = stream_on(self.device)
         if stream not in known.streams:
-            known.memory.record_stream(torch.cuda.current_stream(self._device))
+            known.memory.record_stream(torch.cuda.current_stream(self.device))
             known.streams.add(stream)
 
 

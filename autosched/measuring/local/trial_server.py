@@ -225,9 +225,7 @@ class Workbench:
         """The repeats; only two if both are hopelessly slower than the best so far."""
         hopeless = math.inf if best_s is None else best_s * self._setup.abandon_factor
         with self._check.memory_limit():
-            latencies = timer.sample([run])
-            if self._device.type == "cpu" and latencies[0] < _SHORT_S:
-                latencies = timer.sample([run] * _WARM_UP)[-1:]
+            latencies = self._first(run, timer)
             if latencies[0] > hopeless:
                 latencies += timer.sample([run])
             # Disturbances of the core do not count against the candidate.
@@ -235,6 +233,13 @@ class Workbench:
                 return tuple(latencies), "short"
             more = self._repeats.count(min(latencies), self._check.data.timings) - len(latencies)
             return (*latencies, *timer.sample([run] * more)), "full"
+
+    def _first(self, run: Run, timer: Timer) -> list[float]:
+        """A first latency; on a CPU a short call has run before."""
+        latencies = timer.sample([run])
+        if self._device.type == "cpu" and latencies[0] < _SHORT_S:
+            return timer.sample([run] * _WARM_UP)[-1:]
+        return latencies
 
     def contest(self, contest: Contest) -> Standings:
         """Interleaved rounds at several placements in memory, so that none wins by a lucky one."""
@@ -285,6 +290,7 @@ class Workbench:
             if call is None:
                 return None
             with self._check.data.timed_by(self._timer) as timer:
+                self._first(call, timer)
                 latency_s = statistics.median(timer.sample([call] * self._repeats.least))
             return latency_s / timer.slowdown
 

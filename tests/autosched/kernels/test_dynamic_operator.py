@@ -138,5 +138,5 @@ def test_kernels_that_read_one_layout_share_its_memory() -> None:
 
 def test_a_weight_that_is_no_constant_is_not_prepared() -> None:
     kernels = {layer(m).key: chosen(m, False) for m in (20, 48)}
-    with pytest.raises(InputError, match="constant 'a'"):
+    with pytest.raises(InputError, match="the constant 'a'"):
         DynamicOperatorKernel(dynamic(layer, (20, 48)), kernels).prepare(torch.randn(20, 40), "a")

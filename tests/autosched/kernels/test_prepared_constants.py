@@ -25,7 +25,7 @@ from autosched.machine import devices
 from needed import needs_gpu
 from schedule_checks import tried
 from search_spaces import InputError, Schedule, Target, Workload
-from untuned import untuned_kernel
+from untuned import untuned_kernel, untuned_kernels
 
 CPU = devices.cpu_target()
 LINEAR = ops.matmul(24, 40, 56, layout="nt", constant="b")
@@ -267,19 +267,36 @@ def test_a_kernel_takes_what_it_prepared_in_the_place_of_the_tensor(prepares: bo
     torch.testing.assert_close(out, F.linear(x, weight), **CLOSE)
     torch.testing.assert_close(kernel(x, ready), F.linear(x, weight), **CLOSE)
     weight.mul_(2)
+    torch.testing.assert_close(kernel(x, ready), F.linear(x, weight), **CLOSE)
+    weight.data.mul_(2)
     ready.update()
     torch.testing.assert_close(kernel(x, ready), F.linear(x, weight), **CLOSE)
-    assert launcher.prepared == 2 * prepares
+    assert launcher.prepared == 3 * prepares
 
 
-def test_what_another_kernel_prepared_is_refused(kernel) -> None:
-    kernel, _ = kernel
+def test_memory_that_kernels_share_is_prepared_again_by_any_of_them(kernel) -> None:
+    first, launcher = kernel
+    other, further = counted(first)
     x, weight = operands()
-    other, _ = counted(untuned_kernel(schedule(LINEAR, CPU), LINEAR, CPU))
+    ready = first.prepare(weight)
+    shared = other.prepare(weight, earlier=[ready])
+    weight.mul_(2)
+    torch.testing.assert_close(other(x, shared), F.linear(x, weight), **CLOSE)
+    torch.testing.assert_close(first(x, ready), F.linear(x, weight), **CLOSE)
+    assert (launcher.prepared, further.prepared) == (2, 0)
+
+
+@pytest.mark.parametrize("prepares", [True, False], ids=["prepared", "in place"])
+def test_what_another_kernel_prepared_is_refused(prepares: bool) -> None:
+    kernel, other = (counted(untuned_kernel(schedule(LINEAR, CPU, prepares), LINEAR, CPU))[0] for _ in range(2))
+    x, weight = operands()
     with pytest.raises(InputError, match="prepared by another kernel"):
         kernel(x, other.prepare(weight))
-    with pytest.raises(InputError, match=r"expected one of \['b'\]"):
+    with pytest.raises(InputError, match=r"expected one with the name of one of \['b'\]"):
         kernel.prepare(weight, "a")
+    ((_, plain),) = untuned_kernels([ops.matmul(24, 40, 56, layout="nt")], CPU).items()
+    with pytest.raises(InputError, match="a weight to prepare; expected one of operators with `constant=…`"):
+        plain.prepare(weight)
 
 
 def test_a_kernel_is_the_same_after_pickling(kernel) -> None:
