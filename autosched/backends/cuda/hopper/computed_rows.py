@@ -135,8 +135,8 @@ class ComputedRows:
 
     def settle(self, dots: tuple[Dot, ...]) -> None:
         """Dots that ran have read their words."""
-        name = self.functions.use("words_read", instructions.WORDS_READ)
         for tile in self._of(dots):
+            name = self.functions.use("words_read", instructions.WORDS_READ)
             self.printer.block.write(f"{name}({self.words(tile.name)});")
 
     def words(self, tile: str) -> str:
