@@ -42,6 +42,8 @@ def check_narrow(
     fast_accum: bool,
 ) -> None:
     """Raise InputError unless these arguments of `ops.matmul` go together."""
+    if not isinstance(zero_points, bool):
+        raise InputError(f"zero_points={zero_points!r}; expected True or False")
     if fast_accum and group is not None:
         raise InputError(f"fast_accum with group={group}: scales are applied to the sum of every group in float32")
     if b_dtype is None:

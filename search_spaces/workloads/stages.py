@@ -72,10 +72,10 @@ class Tensor:
 
     def _check_histogram(self) -> None:
         """Raise InputError if there is no histogram of that name, or these are no ends of segments."""
-        if not self.histogram:
+        if self.histogram == "":
             return
         if self.histogram not in HISTOGRAMS:
-            raise unknown_name("histogram", self.histogram, HISTOGRAMS)
+            raise unknown_name("histogram", str(self.histogram), HISTOGRAMS)
         if len(self.shape) != 1 or not is_integer(self.dtype):
             what = f"{self.name}{list(self.shape)} {self.dtype}"
             raise InputError(f"histogram={self.histogram!r} of {what}; expected the ends of segments, 1-D integers")

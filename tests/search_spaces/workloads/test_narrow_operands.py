@@ -152,6 +152,7 @@ def test_pytorch_computes_the_same_in_passes_of_their_own(weights: str | None) -
         ({"b_dtype": "int8", "dtype": "int8"}, "b_dtype=int8 with dtype int8 (allowed: float32, float16, bfloat16)"),
         ({"b_dtype": "float8_e5m2", "zero_points": True}, "zero_points of float8_e5m2"),
         ({"zero_points": True}, "zero_points without b_dtype"),
+        ({"zero_points": "no", "b_dtype": "int8"}, "zero_points='no'; expected True or False"),
         ({"group": 32}, "group=32 with dtype float16 and no b_dtype"),
         ({"dtype": "float8_e4m3fn", "block": 8}, "block=8 without scales of both operands"),
         ({"dtype": "float8_e4m3fn", "group": 32, "block": 7}, "block=7 does not divide n=32"),
