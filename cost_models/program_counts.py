@@ -393,13 +393,11 @@ def _run(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> int:
 
 def _are_two_digits(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> bool:
     """True where the last two dimensions have positions along one axis, of which the last one is a whole digit."""
-    if len(slices) < 2:
-        return False
-    outer, inner = slices[-2:]
-    if outer.flat is None or not outer.start == inner.start == Affine():
-        return False
-    number = outer.flat.start
-    return (outer.flat, inner.flat) == (Flat(number, shape[-1]), Flat(number, 1, shape[-1]))
+    match slices[-2:]:
+        case (Slice(start=a, flat=Flat() as outer), Slice(start=b, flat=Flat(size=size) as inner)):
+            return a == b == Affine() and size == shape[-1] and outer.within(inner) == Flat(outer.start)
+        case _:
+            return False
 
 
 def wave_extents(kernel: Kernel, count: int) -> dict[str, int]:
