@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from cost_models import issue
 from cost_models.bound_variables import bound_variables, live_tiles, repeats
+from cost_models.contiguous import contiguous
 from cost_models.trip_shares import TripShares
 from cost_models.windows import Window, joined, may_overlap, windows_of
 from search_spaces.programs.statements import (
@@ -38,9 +39,8 @@ from search_spaces.programs.statements import (
     read,
 )
 from search_spaces.programs.tile_program import Kernel, TileProgram
-from search_spaces.programs.tiles import Flat, Slice, Tile
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import DTYPES
-from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.operators import OPERATORS
 
 Loops = tuple[tuple[str, float], ...]  # variable and trips, outermost first
@@ -312,7 +312,7 @@ class _Counter:
             loops=loops,
             variables=variables,
             covered=covered,
-            run_bytes=element * _run(s.slices, buffer.shape),
+            run_bytes=element * contiguous(s.slices, buffer.shape),
             row_bytes=element * (buffer.shape[-1] if buffer.shape else 1),
             windows=windows if any(w.overlaps for w in windows) else (),
             repeats=repeats(s.slices, self.counts.kernel, self._bound, self._extents) if self._bound else {},
@@ -369,35 +369,6 @@ class _Counter:
 def _flops(s: Map) -> int:
     """Operations charged per element."""
     return 1 if s.operator == "cast" else OPERATORS[s.operator][1]
-
-
-def _run(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> int:
-    """Elements of one contiguous piece: the last dimension's extent, times the next one's where rows are whole.
-
-    Rows that are shifted back to vector boundaries are pieces of their own.
-    """
-    if _are_two_digits(slices, shape):
-        return min(slices[-1].extent or 1, shape[-1] * shape[-2])
-    run = 1
-    for piece, size in zip(reversed(slices), reversed(shape), strict=True):
-        if piece.flat is not None:
-            # At the end of a row the next one follows where nothing moves the rows: that is left out.
-            return run * (min(piece.extent or 1, size) if abs(piece.step) == 1 else 1)
-        extent = piece.extent if piece.extent and abs(piece.step) == 1 else 1
-        extent = piece.side if piece.is_side else extent
-        if extent < size or piece.skew:
-            return run * extent
-        run *= size
-    return run
-
-
-def _are_two_digits(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> bool:
-    """True where the last two dimensions have positions along one axis, of which the last one is a whole digit."""
-    match slices[-2:]:
-        case (Slice(start=a, flat=Flat() as outer), Slice(start=b, flat=Flat(size=size) as inner)):
-            return a == b == Affine() and size == shape[-1] and outer.within(inner) == Flat(outer.start)
-        case _:
-            return False
 
 
 def wave_extents(kernel: Kernel, count: int) -> dict[str, int]:
