@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autosched.tracing.operators.rules import Result, reshape
-from autosched.tracing.operators.segments import ends_of
+from autosched.tracing.operators.segments import ends_of, unshaped
 from autosched.tracing.values.values import Gathered, Pointwise, Value, View
 from autosched.tracing.values.views import Expansion, Reshape
 
@@ -63,9 +63,7 @@ def _is_unchanged(value: Value) -> bool:
 
 def _table(value: Value, ends: Value) -> Value | None:
     """The table whose entry for the segment of each position along the first dimension a value has; or None."""
-    looked_up = value
-    while isinstance(looked_up, View) and isinstance(looked_up.kind, Reshape):
-        looked_up = looked_up.argument
+    looked_up = unshaped(value)
     if not isinstance(looked_up, Gathered):
         return None
     table, (index, *others) = looked_up.table, looked_up.index

@@ -84,7 +84,7 @@ def segment_of(result: Result, bounds: Value, at: Value, right: bool = True) -> 
     # Integers less than one are at most the one before it.
     before = result.part("before", at.shape, "int64").elementwise(lambda p: ex.sub(p, Integer(1)), at)
     found: Value = result.of(Segments, ends=bounds, position=before, dtype="int64")
-    if at.dtype != "int64" or isinstance(_unshaped(at), Arange):
+    if at.dtype != "int64" or isinstance(unshaped(at), Arange):
         return found
     # None is before the least one.
     second = Integer(torch.iinfo(torch.int64).min + 1)
@@ -102,7 +102,7 @@ def ends_of(index: Value, dim: int) -> Value | None:
     # One position may stand for all of them.
     if own[dim] != positions or math.prod(own) != positions:
         return None
-    segments = _unshaped(index)
+    segments = unshaped(index)
     if not isinstance(segments, Segments):
         return None
     return segments.ends if is_every_position(segments.position) else None
@@ -110,22 +110,22 @@ def ends_of(index: Value, dim: int) -> Value | None:
 
 def is_every_position(value: Value) -> bool:
     """True for 0, 1, 2, …"""
-    line = _unshaped(value)
+    line = unshaped(value)
     return isinstance(line, Arange) and (line.start, line.step) == (0, 1)
 
 
 def is_segment(index: Value) -> bool:
     """True for numbers of segments, which are never negative."""
-    return isinstance(_unshaped(index), Segments)
+    return isinstance(unshaped(index), Segments)
 
 
 def sorted_in_order(index: Value) -> Value | None:
     """The tensor whose elements these numbers have in the order of PyTorch's sort, none of them negative; or None."""
-    order = _unshaped(index)
+    order = unshaped(index)
     if not isinstance(order, Fallback) or order.output != 1 or order.operation.target not in SORTS:
         return None
     (given,) = order.operands
-    return _unshaped(given)
+    return unshaped(given)
 
 
 def is_sorted(value: Value) -> bool:
@@ -133,10 +133,11 @@ def is_sorted(value: Value) -> bool:
     if not isinstance(value, Gathered) or len(value.index) != 1:
         return False
     (index,) = value.index
-    return isinstance(index, Value) and sorted_in_order(index) is _unshaped(value.table)
+    return isinstance(index, Value) and sorted_in_order(index) is unshaped(value.table)
 
 
-def _unshaped(value: Value) -> Value:
+def unshaped(value: Value) -> Value:
+    """The value of which this one has the elements in the same order, in another shape."""
     while isinstance(value, View) and isinstance(value.kind, Reshape):
         value = value.argument
     return value

@@ -106,7 +106,7 @@ class ComputedRows:
             self.printer.block.write(call(f"{name}<{types}>", to, at, "warp", "lane") + ";")
 
     def _pieces(self, load: Load) -> Iterator[str]:
-        """Where a group's rows of each piece of the slot's tile begin."""
+        """The addresses of a group's rows, in each piece of the slot's tile."""
         roles, operand = self.roles, self.ring.operands[load.dst.name]
         tile = operand.operand.tile
         share = roles.rows * tile.row_bytes if roles.shares_tile else 0
